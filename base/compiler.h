@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small helpers of the language that every layer uses. Pure macros; any thread.
+ */
+#ifndef TIERD_BASE_COMPILER_H
+#define TIERD_BASE_COMPILER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARRAY_SIZE(a)              (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, m) ((type *)((char *)(ptr) - offsetof(type, m)))
+
+/* `a` is a power of two. */
+#define ALIGN_UP(x, a)   (((x) + ((a) - 1)) & ~((uint64_t)(a) - 1))
+#define ALIGN_DOWN(x, a) ((x) & ~((uint64_t)(a) - 1))
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#define KIB(n) ((uint64_t)(n) << 10)
+#define MIB(n) ((uint64_t)(n) << 20)
+#define GIB(n) ((uint64_t)(n) << 30)
+
+#define NS_PER_US 1000ull
+#define NS_PER_MS 1000000ull
+#define NS_PER_S  1000000000ull
+
+#define CACHE_LINE 64
+
+#define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+#endif

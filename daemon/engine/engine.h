@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine: every fact about tensors, and the moves that change them. It has no sockets, no YAML,
+ * no threads and no clock of its own: time is an argument, lanes are a callback, so that a test can
+ * step the whole of it with a seed. One thread (the control thread, or the stepper) calls it.
+ *
+ * Who is who: a *holder* is a connected client as the engine sees it (its pin table and namespace); a
+ * *request* is {holder, id} that the engine completes exactly once through `complete`, possibly
+ * before the call that made it returns; a *device* is one struct tier.
+ */
+#ifndef TIERD_ENGINE_ENGINE_H
+#define TIERD_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "libclient/protocol/layout.h"
+#include "libclient/protocol/stats_page.h"
+#include "policy/policy.h"
+#include "tiers/tier.h"
+
+#define ENGINE_DEVICES_MAX 16
+#define ENGINE_CLASSES     5
+#define ENGINE_NEVER       UINT64_MAX
+
+struct engine;
+struct holder;
+
+/* How the engine reaches the world. All are called from inside engine calls, never re-enter it. */
+struct engine_hooks {
+	void *ctx;
+	/* Lends an xfer to the lane of a device; it comes back by engine_xfer_done(). */
+	void (*submit)(void *ctx, unsigned device, struct xfer *x);
+	/* The answer of a request. `text` is "" or the sentence of a failure. */
+	void (*complete)(void *ctx, struct holder *holder, uint32_t request, int result,
+			 uint64_t value, const char *text);
+	/* A dead holder's last fact was taken over: its pin table is not looked at any more. */
+	void (*holder_gone)(void *ctx, struct holder *holder);
+};
+
+struct engine_watermark {
+	uint32_t high_permille, low_permille;
+};
+
+struct engine_class {
+	const struct policy_ops *policy;
+	const void *policy_config;
+	uint32_t overcommit_permille; /* 1000: admitted at full size */
+};
+
+struct engine_params {
+	struct table_header *table; /* T, header written; descriptors zero */
+	uint32_t tensors;           /* capacity: descriptors and slots of every pin table */
+	void *records;              /* engine_records_bytes(tensors) zero bytes, sparse */
+	struct tier *devices[ENGINE_DEVICES_MAX]; /* at least one of dram; at most one dram */
+	unsigned device_count;                    /* the arena number in word1 is the index here */
+	void *staging; /* memory of the daemon alone, aligned to GRANULE; may be NULL without nvme */
+	uint64_t staging_bytes;
+	struct engine_watermark watermark[TIER_KINDS];
+	struct engine_class class_[ENGINE_CLASSES];
+	uint64_t linger_ns;
+	struct stats_page *stats;
+	struct engine_hooks hooks;
+};
+
+uint64_t engine_records_bytes(uint32_t tensors);
+int engine_create(const struct engine_params *params, struct engine **ret, struct err *err);
+/* Every xfer must have come back. */
+void engine_destroy(struct engine *e);
+
+/* Time. engine_turn() does what is due: deadlines, polls for unpins, sweeps, reclaim, cleaning.
+ * Returns when it wants to be called next (ENGINE_NEVER: only events matter); a time not after
+ * `now_ns` means at once. Call it once a loop turn. */
+uint64_t engine_turn(struct engine *e, uint64_t now_ns);
+void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns);
+/* Xfers lent out now. */
+unsigned engine_in_flight(const struct engine *e);
+
+/* Holders. `pins` is the holder's pin table in C; it joins the scan at once. `pid` is for messages. */
+int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
+		      int pid, void *user, struct holder **ret, struct err *err);
+void *engine_holder_user(const struct holder *h);
+/* HUP: nothing is granted any more, requests are cancelled without completion; pins still count. */
+void engine_holder_stop(struct engine *e, struct holder *h);
+/* Dead (pidfd or BYE): pins are forgotten, unnamed tensors go; `holder_gone` follows, perhaps later. */
+void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns);
+
+struct engine_spec {
+	const char *name; /* NULL: unnamed */
+	size_t name_bytes;
+	uint8_t class_, dtype, ndim;
+	uint64_t shape[8];
+};
+/* These answer at once: 0 or -errno with the sentence in `err`. */
+int engine_create_tensors(struct engine *e, struct holder *h, const struct engine_spec *specs,
+			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err);
+int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,
+		  struct wire_handle *ret, struct err *err);
+int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
+			   uint64_t now_ns, struct err *err);
+int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
+		    uint8_t place, uint64_t now_ns, struct err *err);
+int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
+		 uint64_t now_ns, struct err *err);
+void engine_step(struct engine *e, struct holder *h, uint64_t now_ns);
+void engine_trim(struct engine *e);
+void engine_mark(struct engine *e);
+/* One wire_info with names; returns bytes written, 0 when `room` is too small, -ESTALE. */
+int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err);
+/* As many as fit, from index `from` on; *next is where to go on, 0 at the end. */
+size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint32_t *next);
+
+/* These complete later. `request` is the holder's id, one outstanding at a time. deadline_ns:
+ * absolute, ENGINE_NEVER: for ever; 0: only if it is there. */
+void engine_acquire(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
+		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns);
+void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
+		  size_t n, uint64_t now_ns);
+/* `window`: WINDOW_BYTES of the client's segment; bytes <= WINDOW_BYTES, inside the tensor. */
+void engine_copy(struct engine *e, struct holder *h, uint32_t request, struct wire_handle t,
+		 bool in, uint64_t offset, uint64_t bytes, void *window, uint64_t now_ns);
+/* The request completes with -EINTR, unless it was complete already. */
+void engine_cancel(struct engine *e, struct holder *h, uint32_t request, uint64_t now_ns);
+
+/* One entry of an access log. */
+void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t place, uint8_t access,
+		 uint64_t now_ns);
+
+/* Asserts the invariants of design section 6 over everything: O(tensors). */
+void engine_check(struct engine *e);
+/* For the panic page. */
+void engine_dump(struct engine *e, int fd);
+
+#endif

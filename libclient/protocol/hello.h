@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes over the socket (SOCK_SEQPACKET): one hello, one answer with descriptors, and a BYE.
+ */
+#ifndef TIERD_PROTOCOL_HELLO_H
+#define TIERD_PROTOCOL_HELLO_H
+
+#include "libclient/protocol/layout.h"
+
+#define HELLO_ARENAS_MAX 16
+
+struct hello_request {
+	uint32_t magic;
+	uint16_t major, minor;
+	uint64_t features; /* wanted; 0 */
+	uint32_t name_space_bytes;
+	uint32_t reserved0;
+	char name_space[256];
+};
+static_assert(sizeof(struct hello_request) == 280, "");
+
+struct hello_arena {
+	uint16_t arena; /* as in word1 */
+	uint8_t place;  /* as in word0 */
+	uint8_t reserved0[5];
+	uint64_t bytes; /* of the mapping */
+};
+static_assert(sizeof(struct hello_arena) == 16, "");
+
+/* Descriptors that come with an answer of result 0, in this order: C, T, doorbell (eventfd), stats
+ * page, then one an arena. */
+#define HELLO_FDS 4
+
+struct hello_reply {
+	uint32_t magic;
+	uint16_t major, minor;
+	int32_t result; /* 0 or -errno, then `text` says why */
+	uint32_t fds;   /* HELLO_FDS + arenas */
+	uint64_t features;
+	uint64_t boot_id;
+	uint32_t client_id, arenas;
+	uint64_t control_bytes, table_bytes, stats_bytes;
+	struct hello_arena arena[HELLO_ARENAS_MAX];
+	char text[256];
+};
+static_assert(sizeof(struct hello_reply) == 64 + 256 + 256, "");
+
+/* The library's last message, after its last unmapping: {PROTOCOL_MAGIC, "BYE\0"}. */
+struct hello_bye {
+	uint32_t magic;
+	char bye[4];
+};
+static_assert(sizeof(struct hello_bye) == 8, "");
+
+#define HELLO_DEADLINE_NS 10000000000ull
+
+#endif

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * libtierd: tensors that live where they are needed next.
+ *
+ * A training process opens a connection to the tierd daemon of its box, creates tensors and asks for
+ * each by handle when it needs it. `tierd_acquire` returns a pointer into memory shared with the
+ * daemon; until `tierd_release` the bytes neither move nor go. Between the two calls of different
+ * users tierd moves tensors between GPU memory (hbm), pinned host memory (dram) and NVMe.
+ *
+ * The traps, first:
+ *  - A pointer is valid only between acquire and release. The next acquire may return another one.
+ *  - Writing needs TIERD_WRITE. Bytes written through a view acquired for reading, or after its
+ *    release, may be lost; nobody can tell.
+ *  - tierd promises residency and that no written byte is lost. It does not arbitrate between
+ *    writers: clients that write the same tensor at once synchronise among themselves.
+ *  - TIERD_DISCARD says "I overwrite every byte": the old contents are gone once the acquire returns.
+ *  - Nothing survives the daemon: when it ends, so do all tensors.
+ *  - After fork() the child must not use the parent's connection: calls return -EPERM there.
+ *  - Views that a process holds pin memory for everybody; release early.
+ *
+ * Conventions: every call returns 0 (or a count where said) or a negative errno; outputs are
+ * untouched on failure; `tierd_error` has the sentence. All sizes are bytes, all times nanoseconds.
+ * Every call may be made by any thread, and by several at once on one `struct tierd`, unless its
+ * text says otherwise. No call installs a signal handler or starts a thread. Besides the errors that
+ * each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone and
+ * -EPERM in a forked child.
+ */
+#ifndef TIERD_H
+#define TIERD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TIERD_API __attribute__((visibility("default")))
+
+/** A connection; opaque. */
+struct tierd;
+
+/** A tensor's handle: a value, the same in every process of the domain. {0, 0} is never valid. */
+typedef struct {
+	uint32_t index, generation;
+} tierd_tensor;
+
+/** What a tensor is to training; policies are chosen per class by the operator. */
+enum tierd_class {
+	TIERD_PARAMETER,
+	TIERD_GRADIENT,
+	TIERD_OPTIMIZER,
+	TIERD_ACTIVATION,
+	TIERD_OTHER,
+};
+
+enum tierd_dtype {
+	TIERD_U8,
+	TIERD_I8,
+	TIERD_I32,
+	TIERD_I64,
+	TIERD_F16,
+	TIERD_BF16,
+	TIERD_F32,
+	TIERD_F64,
+	TIERD_F8E4M3,
+	TIERD_F8E5M2,
+	TIERD_BOOL,
+};
+
+enum tierd_access {
+	TIERD_READ = 1,
+	TIERD_WRITE = 2,
+	TIERD_DISCARD = 4, /**< with TIERD_WRITE: old bytes need not be loaded */
+};
+
+/** The place of host memory; a place >= 0 is a GPU's ordinal. */
+#define TIERD_HOST (-1)
+
+#define TIERD_NAME_MAX  255  /**< bytes of a name, without its end */
+#define TIERD_NDIM_MAX  8
+#define TIERD_BATCH_MAX 8192 /**< tensors in one acquire_batch, prefetch or evict; more is -E2BIG */
+
+/** What to create. Zero-initialise it; reserved members must be 0. */
+struct tierd_spec {
+	const char *name; /**< 1 to TIERD_NAME_MAX bytes, any but NUL; NULL: unnamed */
+	enum tierd_class class_;
+	enum tierd_dtype dtype;
+	uint32_t ndim;                  /**< 0 (a scalar) to TIERD_NDIM_MAX */
+	uint64_t shape[TIERD_NDIM_MAX]; /**< elements; a 0 makes a tensor of 0 bytes */
+	uint64_t flags;                 /**< 0 */
+	uint64_t reserved[4];
+};
+
+/** A pinned tensor. Filled by acquire, zeroed by release; a value of all zeros is no view. */
+struct tierd_view {
+	void *data;          /**< aligned to 512 bytes or more; not NULL even for 0 bytes */
+	uint64_t bytes;      /**< of the tensor as created, never rounded */
+	tierd_tensor tensor;
+	int32_t place;       /**< TIERD_HOST or a GPU's ordinal */
+	uint32_t access;     /**< as acquired */
+	uint64_t cookie;     /**< the library's; do not touch */
+	uint64_t reserved[2];
+};
+
+/** Where a tensor is; a snapshot that may be old when it is read. */
+struct tierd_info {
+	char name[TIERD_NAME_MAX + 1]; /**< "" for an unnamed tensor */
+	char name_space[TIERD_NAME_MAX + 1];
+	tierd_tensor tensor;
+	enum tierd_class class_;
+	enum tierd_dtype dtype;
+	uint32_t ndim;
+	uint64_t shape[TIERD_NDIM_MAX];
+	uint64_t bytes;
+	uint64_t version;       /**< grows each time the daemon has seen new bytes */
+	uint32_t state;         /**< enum tierd_state */
+	int32_t place;          /**< of the front; meaningful unless state is TIERD_STATE_ABSENT */
+	uint32_t dirty;         /**< 1: no lower tier holds these bytes yet */
+	uint32_t pins;          /**< of all clients */
+	uint64_t stored_bytes[3]; /**< valid bytes in hbm, dram, nvme, rounded as stored */
+	uint64_t reserved[8];
+};
+
+enum tierd_state {
+	TIERD_STATE_ABSENT,   /**< in no tier that clients can reach: nvme only, or never written */
+	TIERD_STATE_FILLING,  /**< being brought */
+	TIERD_STATE_RESIDENT,
+	TIERD_STATE_EVICTING, /**< a drop is being tried; pins still win */
+	TIERD_STATE_DROPPING, /**< being moved or dropped */
+	TIERD_STATE_FAILED,
+};
+
+enum tierd_tier { TIERD_HBM, TIERD_DRAM, TIERD_NVME, TIERD_TIERS };
+#define TIERD_CLASSES 5
+
+/** Totals of the domain. Counters grow from the daemon's start. */
+struct tierd_stats {
+	struct {
+		uint64_t limit_bytes;       /**< as configured, 0: no such tier */
+		uint64_t resident_bytes;    /**< extents that hold valid bytes */
+		uint64_t reserved_bytes;    /**< extents taken, being filled ones among them */
+		uint64_t peak_bytes;        /**< highest reserved_bytes since start or the last mark */
+		uint64_t largest_free_bytes;/**< one extent of this size could be taken now */
+		uint64_t class_bytes[TIERD_CLASSES]; /**< resident, a class */
+	} tier[TIERD_TIERS];
+	uint64_t committed_bytes;   /**< admitted by create: rounded bytes of all tensors */
+	uint64_t admissible_bytes;  /**< create refuses beyond this */
+	uint64_t tensors;
+	uint64_t moved_bytes[TIERD_TIERS][TIERD_TIERS]; /**< from, to */
+	uint64_t moves[TIERD_CLASSES][TIERD_TIERS][TIERD_TIERS];
+	uint64_t stall_ns;          /**< time that acquires waited, summed over waiters */
+	uint64_t misses, hits_logged, log_lost;
+	uint64_t reserved[16];
+};
+
+/**
+ * Connects to the daemon.
+ *
+ * @param socket_path path of the daemon's socket; NULL: $TIERD_SOCKET, then
+ *        $XDG_RUNTIME_DIR/tierd.sock, then /run/tierd/tierd.sock, the first that is set or exists
+ * @param name_space the job whose names and lifetime the tensors share, 1 to TIERD_NAME_MAX bytes;
+ *        NULL: "default"
+ * @param flags 0
+ * @param ret the connection, owned by the caller until tierd_close()
+ * @return 0; -ENOENT no socket at that path; -ECONNREFUSED a socket that no daemon serves; -EPROTO
+ *         the daemon speaks another major version; -EACCES this uid is refused; -EUSERS or -EMFILE
+ *         the daemon is at its limit of clients or descriptors; -ENAMETOOLONG; -EINVAL a flag that
+ *         is not known; -ENOMEM; -ETIMEDOUT no answer within 10 s
+ * @note Any thread. Blocks until the daemon has answered, 10 s at most. Only tierd_error(NULL) has
+ *       the sentence of a failed open.
+ */
+TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64_t flags,
+			 struct tierd **ret);
+
+/**
+ * Ends a connection. The connection's unnamed tensors die with it; named ones live on as
+ * tierd_create() says. Views still held stay valid: the unmapping waits for the last
+ * tierd_release(), which is the only call still allowed with this `struct tierd`.
+ *
+ * @param t from tierd_open(), or NULL; not the caller's any more
+ * @note Any thread, once, when no other thread is inside a call but tierd_release(). Does not block.
+ */
+TIERD_API void tierd_close(struct tierd *t);
+
+/**
+ * The sentence of the calling thread's last failed call.
+ *
+ * @param t not used to find it, may be NULL: the text is the thread's own
+ * @return a string, never NULL, "" when nothing failed yet; owned by the library and valid until
+ *         this thread's next call of the library
+ * @note Any thread. Does not block.
+ */
+TIERD_API const char *tierd_error(struct tierd *t);
+
+/**
+ * Creates tensors. They read as zeros until written and take no memory until then.
+ *
+ * A name belongs to the namespace of the connection. An unnamed tensor dies with the connection that
+ * made it; a named one when the last connection of its namespace has gone and the configured
+ * `linger` has passed. All or nothing.
+ *
+ * @param specs n of them, read only during the call
+ * @param ret n handles; values, nothing to free but by tierd_destroy()
+ * @return 0; -EEXIST a name is taken; -ENOSPC the tiers could not hold them beside what was
+ *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
+ *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
+ *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOMEM
+ * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ */
+TIERD_API int tierd_create(struct tierd *t, const struct tierd_spec *specs, size_t n,
+			   tierd_tensor *ret);
+
+/**
+ * Finds a tensor of this connection's namespace by name.
+ *
+ * @param ret its handle
+ * @return 0; -ENOENT no such name; -EINVAL a name that cannot be one
+ * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ */
+TIERD_API int tierd_lookup(struct tierd *t, const char *name, tierd_tensor *ret);
+
+/**
+ * Destroys tensors. Their names are free at once. One that is still pinned somewhere is doomed: new
+ * acquires fail with -ESTALE, its bytes come back when the last pin ends. All that can be destroyed
+ * are, whatever is returned.
+ *
+ * @return 0; -ESTALE a handle was destroyed before; -EPERM one belongs to another namespace
+ * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ */
+TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t n);
+
+/**
+ * Waits until a tensor is in a place, pins it there and returns a pointer to it. A tensor that is
+ * there already costs two atomic operations and no system call.
+ *
+ * @param place TIERD_HOST, or a GPU's ordinal (which the daemon may back by host memory)
+ * @param access TIERD_READ, TIERD_WRITE or both; TIERD_DISCARD may be added to TIERD_WRITE
+ * @param timeout_ns 0: do not wait; negative: for ever
+ * @param ret the view; the caller's until tierd_release()
+ * @return 0; -ETIMEDOUT not there at the deadline; -EBUSY likewise, and another process (its pid is
+ *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
+ *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its bytes
+ *         could not be read back (tierd_error() names tensor, device and cause); -ENODEV no such
+ *         place; -EINVAL an access that is none; -EOVERFLOW 65535 pins of this tensor are held;
+ *         -EINTR a signal came: nothing is held
+ * @note Any thread. Blocks up to the timeout.
+ *
+ *     struct tierd_view v;
+ *     if (tierd_acquire(t, weights, TIERD_HOST, TIERD_READ, -1, &v) == 0) {
+ *             use(v.data, v.bytes);
+ *             tierd_release(t, &v);
+ *     }
+ */
+TIERD_API int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uint32_t access,
+			    int64_t timeout_ns, struct tierd_view *ret);
+
+/**
+ * tierd_acquire() of several tensors at once, all or nothing. It holds no pin while it waits. A
+ * handle may stand in it more than once.
+ *
+ * @param n 0 to TIERD_BATCH_MAX
+ * @param ret n views, each released on its own
+ * @return as tierd_acquire(); -E2BIG n is over the limit; -ENOSPC also when the tensors can never be
+ *         in that place together
+ * @note Any thread. Blocks up to the timeout.
+ */
+TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place,
+				  uint32_t access, int64_t timeout_ns, struct tierd_view *ret);
+
+/**
+ * Ends a view: unpins the tensor and zeroes `view`. A view of all zeros is left alone, so that a
+ * second release of the same view does nothing.
+ *
+ * @param view from an acquire of the same connection
+ * @note Any thread. Does not block.
+ */
+TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
+
+/**
+ * Says that tensors will be needed in a place, earliest first. A hint: what has no room or cannot be
+ * read is left where it is.
+ *
+ * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
+ * @note Any thread. Does not wait for the moves.
+ */
+TIERD_API int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place);
+
+/**
+ * Says that tensors are not needed soon: they are the first to go when room is wanted, and are
+ * written back beforehand. A pinned tensor stays.
+ *
+ * @return 0; -E2BIG; -ESTALE a handle was destroyed (the others are taken)
+ * @note Any thread. Does not wait for the moves.
+ */
+TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n);
+
+/**
+ * Copies bytes of a tensor out of any tier without moving it, whatever its size: the way to reach
+ * tensors larger than dram.
+ *
+ * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
+ * @param to the caller's memory
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(); -EINTR
+ * @note Any thread. Blocks until done. Not atomic against writers of the same tensor.
+ */
+TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offset, void *to,
+			     uint64_t bytes);
+
+/**
+ * Copies bytes into a tensor in whatever tier it is, without moving it.
+ *
+ * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
+ * @param from the caller's memory, read only during the call
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(): what was written
+ *         before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR
+ * @note Any thread. Blocks until done. Not atomic against other writers of the same tensor.
+ */
+TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offset, const void *from,
+			    uint64_t bytes);
+
+/**
+ * Ends one iteration of the training loop, for policies that learn from iterations.
+ *
+ * @return 0
+ * @note Any thread, once an iteration and connection. Does not block.
+ */
+TIERD_API int tierd_step(struct tierd *t);
+
+/**
+ * Waits until the bytes written so far are on nvme and synced.
+ *
+ * @param tensors n handles; n = 0: all tensors of the namespace
+ * @return 0; -ESTALE; -EIO as tierd_acquire(); -ENOSPC no room on nvme; -ENODEV there is no nvme
+ *         tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below 4 KiB, which never goes
+ *         to nvme, was named; -EINTR
+ * @note Any thread. Blocks until done.
+ */
+TIERD_API int tierd_flush(struct tierd *t, const tierd_tensor *tensors, size_t n);
+
+/**
+ * Tells what and where a tensor is.
+ *
+ * @param ret filled; a value
+ * @return 0; -ESTALE
+ * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ */
+TIERD_API int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info *ret);
+
+/**
+ * Reads the daemon's totals from shared memory.
+ *
+ * @param ret filled; a value
+ * @return 0
+ * @note Any thread. Does not block and makes no request of the daemon.
+ */
+TIERD_API int tierd_stats(struct tierd *t, struct tierd_stats *ret);
+
+/**
+ * Gives cached, unused memory back to the system: pages of extents that hold nothing.
+ *
+ * @return 0
+ * @note Any thread. Blocks until the daemon has answered.
+ */
+TIERD_API int tierd_trim(struct tierd *t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

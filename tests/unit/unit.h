@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every Check program shares: a main() over one list of test functions.
+ *
+ *     START_TEST(name_says_what_holds) { ck_assert_int_eq(1 + 1, 2); } END_TEST
+ *     UNIT_MAIN("module", name_says_what_holds)
+ *
+ * CK_RUN_CASE, CK_FORK=no and CK_VERBOSITY work as in Check's manual.
+ */
+#ifndef TIERD_TESTS_UNIT_H
+#define TIERD_TESTS_UNIT_H
+
+#include <check.h>
+#include <stdlib.h>
+
+static int unit_run(const char *name, const TTest *const *tests, size_t n)
+{
+	Suite *suite = suite_create(name);
+	TCase *tcase = tcase_create(name);
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tcase, 300);
+	for (size_t i = 0; i < n; i++)
+		tcase_add_test(tcase, tests[i]);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+#define UNIT_MAIN(name, ...) \
+	int main(void) \
+	{ \
+		const TTest *const tests[] = { __VA_ARGS__ }; \
+		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0])); \
+	}
+
+#endif

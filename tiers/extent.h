@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Extents of one tier: which byte ranges are taken, by whom, and where there is room. Two-level
+ * segregated fit over address-ordered nodes kept outside the memory they describe, so that taking
+ * and freeing are O(1), neighbours are known (compaction looks at them), and the full capacity can
+ * be had from an empty tier. The control thread's alone.
+ */
+#ifndef TIERD_TIERS_EXTENT_H
+#define TIERD_TIERS_EXTENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define EXTENT_NONE 0xffffffffu /* no node */
+#define EXTENT_FREE 0xffffffffu /* owner of a free node */
+
+struct extents; /* the allocator of one tier */
+
+/* A taken or free range, as told by extents_get() and extents_next(). */
+struct extent {
+	uint64_t offset, bytes; /* bytes: rounded to granules */
+	uint32_t node;          /* its name: stable while taken */
+	uint32_t owner;         /* a tensor's index, or EXTENT_FREE */
+};
+
+/* `bytes` is rounded down to whole granules of `granule` (a power of two). */
+int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struct err *err);
+void extents_destroy(struct extents *e);
+
+/* Takes `bytes` rounded up to granules (0 bytes take one granule). Ranges of 4 KiB and more start at
+ * multiples of 4 KiB. 0, or -ENOSPC when no hole is large enough, -ENOMEM. */
+int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret);
+void extents_give(struct extents *e, uint32_t node);
+void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
+
+void extents_get(const struct extents *e, uint32_t node, struct extent *ret);
+/* The nodes in address order: begin with EXTENT_NONE; false at the end. */
+bool extents_next(const struct extents *e, uint32_t node, struct extent *ret);
+bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret);
+
+uint64_t extents_rounded(const struct extents *e, uint64_t bytes); /* what a take would count */
+uint64_t extents_capacity(const struct extents *e);
+uint64_t extents_used(const struct extents *e);
+uint64_t extents_largest_free(const struct extents *e);
+/* Walks everything and asserts: address order, no overlap, no two free neighbours, sums. O(n). */
+void extents_check(const struct extents *e);
+
+#endif

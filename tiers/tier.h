@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract of tier backends. A `struct tier` is one level on one device: the memory of one GPU,
+ * the DRAM arena, one NVMe path. A backend copies bytes between itself and host memory, verifies
+ * them, and knows nothing of tensors, policies or other tiers. Each function says which thread
+ * calls it:  C the control thread,  L the tier's lane thread (tiers/lane.h).
+ */
+#ifndef TIERD_TIERS_TIER_H
+#define TIERD_TIERS_TIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "config/config.h"
+
+enum tier_kind { TIER_KIND_HBM, TIER_KIND_DRAM, TIER_KIND_NVME, TIER_KINDS };
+
+/* Extents are whole granules: 512 B for what is below 4 KiB, else 4 KiB. */
+#define GRANULE_SMALL 512u
+#define GRANULE       4096u
+
+enum xfer_op {
+	XFER_READ,  /* tier [offset, bytes) -> host */
+	XFER_WRITE, /* host -> tier [offset, bytes) */
+	XFER_ZERO,  /* tier [offset, bytes) becomes zeros (mapped tiers) */
+	XFER_COPY,  /* tier [from, bytes) -> tier [offset, bytes), may overlap (mapped tiers) */
+	XFER_SYNC,  /* everything written before it is durable (nvme) */
+};
+
+enum xfer_priority { XFER_DEMAND, XFER_WRITE_BACK, XFER_PREFETCH, XFER_PRIORITIES };
+
+/* One copy of bytes on one lane. The owner fills the first part and lends it to a lane; the lane
+ * fills the second and gives it back exactly once. */
+struct xfer {
+	struct list link; /* the holder's: owner's list, then the lane's */
+	uint8_t op, priority;
+	uint64_t offset, from; /* bytes in the tier */
+	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is aligned
+				  to GRANULE and large enough for the rounded length */
+	void *host;
+	uint32_t crc; /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
+	void *owner;  /* the engine's move */
+	uint32_t part; /* the engine's: which piece of the move */
+
+	int result;      /* 0 or -errno; -EBADMSG: the CRC did not match */
+	char cause[96];  /* what failed, "" on success: "read of 4096 of 1048576 bytes at 0x... " */
+	uint64_t begin_ns, end_ns; /* when the lane took it up and was done with it */
+	uint32_t retries;
+};
+
+/* What a client maps (hbm, dram). Descriptors belong to the tier; the server dups by sending. */
+struct arena_token {
+	int fd;
+	uint64_t bytes;     /* of the mapping */
+	uint64_t alignment; /* of offsets, at least 512 */
+};
+
+struct topology; /* tiers/topo.h: CPUs and NUMA nodes of this machine */
+struct tier;
+
+/* First member of every backend's struct. */
+struct tier_base {
+	uint32_t magic;
+	const struct tier_ops *ops;
+	enum tier_kind kind;
+	uint64_t bytes;    /* capacity after rounding; extents lie in [0, bytes) */
+	void *host_base;   /* where the daemon itself maps the arena; NULL for nvme */
+	uint32_t block;    /* nvme: largest single transfer, bytes; else 0: any */
+	uint32_t alignment;/* nvme: of offset and length on the device; 1 elsewhere */
+	char name[64];     /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
+	char chosen[256];  /* what probing chose: "direct, fixed buffers, depth 32" */
+};
+#define TIER_MAGIC 0x7469657bu
+
+struct tier {
+	struct tier_base base;
+};
+
+struct tier_ops {
+	const char *name;
+	const char *help;
+	enum tier_kind kind;
+	const struct config_row *rows;
+	size_t config_size;
+	/* C. Takes the memory, reserves the space, probes; `config` stays valid until close. */
+	int (*open)(const void *config, const struct topology *topo, struct tier **ret,
+		    struct err *err);
+	/* C. After the lane has stopped. */
+	void (*close)(struct tier *t);
+	/* C, optional. */
+	int (*export_arena)(struct tier *t, struct arena_token *ret, struct err *err);
+	/* C, optional, before lane_start: host memory that xfers will point into, which the backend
+	 * may register with its device. Failure to register is not an error; it falls back. */
+	void (*host_memory)(struct tier *t, void *base, size_t bytes);
+	/* C, optional: pages of [offset, bytes) hold nothing and may be given back to the system. */
+	void (*trim)(struct tier *t, uint64_t offset, uint64_t bytes);
+	/* L. `wake_fd` is an eventfd that becomes readable when xfers are queued; wait() watches it. */
+	int (*lane_start)(struct tier *t, int wake_fd, struct err *err);
+	/* L. */
+	void (*lane_stop)(struct tier *t);
+	/* L. 0: the backend holds the xfer until reap returns it; -EBUSY: full, offer it again after
+	 * the next reap. Never any other value: a failure is the xfer's result. */
+	int (*queue)(struct tier *t, struct xfer *x);
+	/* L. What was queued is to be started. */
+	void (*commit)(struct tier *t);
+	/* L. At most `max` finished xfers. Does not block. */
+	unsigned (*reap)(struct tier *t, struct xfer **done, unsigned max);
+	/* L. Blocks until a completion is there, `wake_fd` is readable, or timeout_ns has passed
+	 * (negative: no limit). Called only when the last reap returned nothing. */
+	void (*wait)(struct tier *t, int64_t timeout_ns);
+};
+
+/* All backends of a kind, first the default; ends with NULL. */
+extern const struct tier_ops *const tier_backends[];
+const struct tier_ops *tier_find(enum tier_kind kind, const char *name);
+
+/* CRC-32C of what a WRITE carries and a READ must match. */
+const char *tier_kind_name(enum tier_kind kind);
+
+#endif
