@@ -70,6 +70,7 @@ struct tier_base {
 	void *host_base;   /* where the daemon itself maps the arena; NULL for nvme */
 	uint32_t block;    /* nvme: largest single transfer, bytes; else 0: any */
 	uint32_t alignment;/* nvme: of offset and length on the device; 1 elsewhere */
+	uint64_t staging_want_bytes; /* share of the staging segment it would like; 0: none */
 	char name[64];     /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
 	char chosen[256];  /* what probing chose: "direct, fixed buffers, depth 32" */
 };
@@ -95,6 +96,10 @@ struct tier_ops {
 	/* C, optional, before lane_start: host memory that xfers will point into, which the backend
 	 * may register with its device. Failure to register is not an error; it falls back. */
 	void (*host_memory)(struct tier *t, void *base, size_t bytes);
+	/* C, optional, before lane_start: the backend's share of the daemon's staging segment, whole
+	 * pages, perhaps less than it wanted (never less than one block). It stands between the CRC of
+	 * what is written and the device, so that nobody changes the bytes in between. */
+	void (*staging)(struct tier *t, void *base, size_t bytes);
 	/* C, optional: pages of [offset, bytes) hold nothing and may be given back to the system. */
 	void (*trim)(struct tier *t, uint64_t offset, uint64_t bytes);
 	/* L. `wake_fd` is an eventfd that becomes readable when xfers are queued; wait() watches it. */
