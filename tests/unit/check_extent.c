@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tiers/extent.h"
+#include "tiers/tier.h"
+
+static struct extents *make(uint64_t bytes, uint32_t granule)
+{
+	struct err err = ERR_INIT;
+	struct extents *e;
+
+	ck_assert_int_eq(extents_create(bytes, granule, &e, &err), 0);
+	extents_check(e);
+	return e;
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	return *state >> 33;
+}
+
+START_TEST(full_capacity_can_be_had_from_an_empty_tier)
+{
+	/* bytes of each take, and how many fill the tier */
+	static const uint64_t cases[][2] = {
+		{512, 16384}, {3584, 4096}, {4096, 2048}, {28672, 999},
+		{MIB(1), 64}, {MIB(8), 8},  {MIB(64), 1}, {KIB(33) * 4, 77},
+	};
+
+	for (size_t c = 0; c < ARRAY_SIZE(cases); c++) {
+		struct extents *e = make(cases[c][0] * cases[c][1], GRANULE_SMALL);
+		struct extent x;
+
+		for (uint64_t i = 0; i < cases[c][1]; i++)
+			ck_assert_int_eq(extents_take(e, cases[c][0], (uint32_t)i, &x), 0);
+		ck_assert_uint_eq(extents_used(e), extents_capacity(e));
+		ck_assert_uint_eq(extents_largest_free(e), 0);
+		ck_assert_int_eq(extents_take(e, 1, 7, &x), -ENOSPC);
+		extents_check(e);
+		extents_destroy(e);
+	}
+}
+END_TEST
+
+START_TEST(small_takes_count_granules_and_large_ones_whole_pages)
+{
+	/* asked, rounded */
+	static const uint64_t cases[][2] = {
+		{0, 512},
+		{1, 512},
+		{512, 512},
+		{513, 1024},
+		{3584, 3584},
+		{3585, 4096},
+		{4095, 4096},
+		{4096, 4096},
+		{4097, 8192},
+		{MIB(1) - 1, MIB(1)},
+		{MIB(1) + 1, MIB(1) + 4096},
+		{28824000, 28827648},
+	};
+	struct extents *e = make(GIB(1), GRANULE_SMALL);
+	struct extent x, odd;
+
+	for (size_t c = 0; c < ARRAY_SIZE(cases); c++) {
+		/* A small one in front makes an odd start likely. */
+		ck_assert_int_eq(extents_take(e, 1, 1, &odd), 0);
+		ck_assert_uint_eq(extents_rounded(e, cases[c][0]), cases[c][1]);
+		ck_assert_int_eq(extents_take(e, cases[c][0], 2, &x), 0);
+		ck_assert_uint_eq(x.bytes, cases[c][1]);
+		if (x.bytes >= GRANULE)
+			ck_assert_uint_eq(x.offset % GRANULE, 0);
+		extents_check(e);
+	}
+	extents_destroy(e);
+}
+END_TEST
+
+START_TEST(larger_granules_hold_for_every_size)
+{
+	struct extents *e = make(MIB(1) + 100, MIB(1) / 4);
+	struct extent x;
+
+	ck_assert_uint_eq(extents_capacity(e), MIB(1));
+	for (uint32_t i = 0; i < 4; i++) {
+		ck_assert_int_eq(extents_take(e, i * 5000, i, &x), 0);
+		ck_assert_uint_eq(x.offset, i * MIB(1) / 4);
+		ck_assert_uint_eq(x.bytes, MIB(1) / 4);
+	}
+	ck_assert_int_eq(extents_take(e, 1, 5, &x), -ENOSPC);
+	extents_check(e);
+	extents_destroy(e);
+}
+END_TEST
+
+START_TEST(sizes_beyond_every_tier_are_refused_without_overflow)
+{
+	struct extents *e = make(MIB(1), GRANULE_SMALL);
+	struct err err = ERR_INIT;
+	struct extents *none = NULL;
+	struct extent x;
+
+	ck_assert_int_eq(extents_take(e, UINT64_MAX, 1, &x), -ENOSPC);
+	ck_assert_int_eq(extents_take(e, UINT64_MAX - 4095, 1, &x), -ENOSPC);
+	ck_assert_int_eq(extents_take(e, MIB(1) + 1, 1, &x), -ENOSPC);
+	ck_assert_int_eq(extents_take(e, MIB(1), 1, &x), 0);
+	ck_assert_int_eq(extents_create(511, GRANULE_SMALL, &none, &err), -EINVAL);
+	ck_assert_ptr_null(none);
+	extents_destroy(e);
+}
+END_TEST
+
+/* A hole of the very size asked for lies in a bin behind many that are a page too small. */
+START_TEST(the_only_fitting_hole_of_a_crowded_bin_is_found)
+{
+	enum { HOLES = 100 };
+	uint64_t less = MIB(8) + 4096, need = MIB(8) + 8192;
+	struct extents *e = make(HOLES * (less + 4096) + need, GRANULE_SMALL);
+	struct extent holes[HOLES], wall, exact, x;
+
+	ck_assert_int_eq(extents_take(e, need, 1, &exact), 0);
+	for (uint32_t i = 0; i < HOLES; i++) {
+		ck_assert_int_eq(extents_take(e, 4096, 2, &wall), 0);
+		ck_assert_int_eq(extents_take(e, less, 3, &holes[i]), 0);
+	}
+	extents_give(e, exact.node); /* first in, so last in its bin */
+	for (uint32_t i = 0; i < HOLES; i++)
+		extents_give(e, holes[i].node);
+	extents_check(e);
+	ck_assert_uint_eq(extents_largest_free(e), need);
+	ck_assert_int_eq(extents_take(e, need, 4, &x), 0);
+	ck_assert_uint_eq(x.offset, exact.offset);
+	extents_check(e);
+	extents_destroy(e);
+}
+END_TEST
+
+START_TEST(neighbours_are_told_in_both_directions)
+{
+	struct extents *e = make(MIB(1), GRANULE_SMALL);
+	struct extent x[3], at, back;
+	uint64_t offset = 0;
+	unsigned seen = 0;
+
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_int_eq(extents_take(e, KIB(64), 10 + i, &x[i]), 0);
+	extents_give(e, x[1].node);
+	extents_set_owner(e, x[2].node, 77);
+	for (bool more = extents_next(e, EXTENT_NONE, &at); more;
+	     more = extents_next(e, at.node, &at), seen++) {
+		ck_assert_uint_eq(at.offset, offset);
+		ck_assert(extents_prev(e, at.node, &back) == (seen > 0));
+		if (seen > 0)
+			ck_assert_uint_eq(back.offset + back.bytes, at.offset);
+		offset += at.bytes;
+	}
+	ck_assert_uint_eq(seen, 4);
+	ck_assert_uint_eq(offset, MIB(1));
+	extents_get(e, x[2].node, &at);
+	ck_assert_uint_eq(at.owner, 77);
+	extents_destroy(e);
+}
+END_TEST
+
+/* ---- a naive model: one owner a granule ------------------------------------------------------ */
+
+#define MODEL_GRANULES 4096
+#define MODEL_TAKEN    512
+
+struct model {
+	uint32_t owner[MODEL_GRANULES]; /* 0: free */
+	struct extent taken[MODEL_TAKEN];
+	uint32_t count;
+};
+
+/* The longest run of free granules that starts at a multiple of `step`, in whole steps. */
+static uint64_t model_run(const struct model *m, uint64_t step)
+{
+	uint64_t most = 0;
+
+	for (uint64_t at = 0; at < MODEL_GRANULES; at += step) {
+		uint64_t end = at;
+
+		while (end < MODEL_GRANULES && m->owner[end] == 0)
+			end++;
+		most = MAX(most, ALIGN_DOWN(end - at, step));
+	}
+	return most * GRANULE_SMALL;
+}
+
+static uint64_t model_largest(const struct model *m)
+{
+	uint64_t pages = model_run(m, GRANULE / GRANULE_SMALL);
+
+	return pages > 0 ? pages : MIN(model_run(m, 1), GRANULE - GRANULE_SMALL);
+}
+
+static void model_set(struct model *m, const struct extent *x, uint32_t was, uint32_t owner)
+{
+	for (uint64_t g = 0; g < x->bytes / GRANULE_SMALL; g++) {
+		ck_assert_uint_eq(m->owner[x->offset / GRANULE_SMALL + g], was);
+		m->owner[x->offset / GRANULE_SMALL + g] = owner;
+	}
+}
+
+static void model_take(struct model *m, struct extents *e, uint64_t *seed, uint32_t owner)
+{
+	uint64_t bytes = next_random(seed) % (1ull << (9 + next_random(seed) % 11));
+	uint64_t rounded = extents_rounded(e, bytes);
+	bool fits = model_run(m, rounded < GRANULE ? 1 : GRANULE / GRANULE_SMALL) >= rounded;
+	struct extent x;
+	int r = extents_take(e, bytes, owner, &x);
+
+	ck_assert_int_eq(r, fits ? 0 : -ENOSPC);
+	if (r < 0)
+		return;
+	ck_assert_uint_eq(x.owner, owner);
+	ck_assert_uint_eq(x.bytes, rounded);
+	model_set(m, &x, 0, owner);
+	m->taken[m->count++] = x;
+}
+
+static void model_give(struct model *m, struct extents *e, uint64_t *seed)
+{
+	uint32_t i = (uint32_t)(next_random(seed) % m->count);
+	struct extent x;
+
+	extents_get(e, m->taken[i].node, &x); /* the node kept its name */
+	ck_assert_int_eq(memcmp(&x, &m->taken[i], sizeof(x)), 0);
+	model_set(m, &x, x.owner, 0);
+	extents_give(e, x.node);
+	m->taken[i] = m->taken[--m->count];
+}
+
+START_TEST(random_takes_and_gives_agree_with_a_naive_model)
+{
+	for (uint64_t round = 1; round <= 6; round++) {
+		struct extents *e = make(MODEL_GRANULES * GRANULE_SMALL, GRANULE_SMALL);
+		struct model *m = calloc(1, sizeof(*m));
+		uint64_t seed = round;
+
+		ck_assert_ptr_nonnull(m);
+		for (uint32_t step = 1; step <= 4000; step++) {
+			bool filling = step / 500 % 2 == 0;
+			bool take = next_random(&seed) % 10 < (filling ? 7u : 3u);
+
+			if (m->count == 0 || (take && m->count < MODEL_TAKEN))
+				model_take(m, e, &seed, step);
+			else
+				model_give(m, e, &seed);
+			extents_check(e);
+			if (step % 16 == 0)
+				ck_assert_uint_eq(extents_largest_free(e), model_largest(m));
+		}
+		while (m->count > 0)
+			model_give(m, e, &seed);
+		extents_check(e);
+		ck_assert_uint_eq(extents_largest_free(e), extents_capacity(e));
+		free(m);
+		extents_destroy(e);
+	}
+}
+END_TEST
+
+START_TEST(node_memory_grows_and_is_used_again)
+{
+	struct extents *e = make(MIB(64), GRANULE_SMALL);
+	uint32_t count = MIB(64) / GRANULE_SMALL, *nodes = calloc(count, sizeof(*nodes));
+	struct extent x;
+
+	for (unsigned round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < count; i++) {
+			ck_assert_int_eq(extents_take(e, 1, i, &x), 0);
+			nodes[i] = x.node;
+			ck_assert_uint_lt(x.node,
+					  count + 2); /* no node is lost to the second round */
+		}
+		for (uint32_t i = 0; i < count; i += 2)
+			extents_give(e, nodes[i]);
+		for (uint32_t i = 1; i < count; i += 2)
+			extents_give(e, nodes[i]);
+		extents_check(e);
+	}
+	ck_assert_uint_eq(extents_largest_free(e), MIB(64));
+	free(nodes);
+	extents_destroy(e);
+}
+END_TEST
+
+UNIT_MAIN("extent", full_capacity_can_be_had_from_an_empty_tier,
+	  small_takes_count_granules_and_large_ones_whole_pages,
+	  larger_granules_hold_for_every_size, sizes_beyond_every_tier_are_refused_without_overflow,
+	  the_only_fitting_hole_of_a_crowded_bin_is_found, neighbours_are_told_in_both_directions,
+	  random_takes_and_gives_agree_with_a_naive_model, node_memory_grows_and_is_used_again)

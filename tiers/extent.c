@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two sizes of room. Takes of a page (4 KiB, or the granule if that is larger) and more need whole
+ * aligned pages, so a hole is filed by the whole pages in it; any hole filed under n pages serves a
+ * take of n. Holes without a whole page are filed by their granules and serve only small takes.
+ */
+#include "tiers/extent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+
+#define PAGE         4096u
+#define SL_BITS      5
+#define SL_COUNT     (1u << SL_BITS)
+#define FL_COUNT     (64 - SL_BITS)
+#define SMALL_MAX    16 /* granules: two ragged ends of at most seven each */
+#define SCAN_FIRST   16 /* holes of the own bin looked at before a larger hole is split */
+#define GROW_NODES   1024u
+#define EXTENT_SPARE 0xfffffffeu /* owner of a node that describes nothing */
+
+struct node {
+	uint64_t offset, bytes;
+	uint32_t owner;
+	uint32_t prev, next;         /* in address order; next: of spare nodes too */
+	uint32_t bin_prev, bin_next; /* holes of one bin */
+	uint32_t reserved;
+};
+
+struct extents {
+	struct node *nodes;
+	uint32_t node_room, node_count; /* nodes there is memory for, nodes ever used */
+	uint32_t spare, spare_count;    /* chain of used ones that describe nothing now */
+	uint32_t granule, page;
+	uint32_t first; /* node at offset 0 */
+	uint64_t bytes, used;
+	uint64_t fl_map; /* first levels with holes */
+	uint32_t sl_map[FL_COUNT];
+	uint32_t bins[FL_COUNT][SL_COUNT];
+	uint32_t small_map;
+	uint32_t small[SMALL_MAX];
+};
+
+/* ---- bins ---------------------------------------------------------------------------------- */
+
+struct bin {
+	unsigned fl, sl;
+};
+
+/* Pages below SL_COUNT have a bin each; above, each power of two is cut into SL_COUNT bins. */
+static struct bin bin_of(uint64_t pages)
+{
+	unsigned log2;
+
+	if (pages < SL_COUNT)
+		return (struct bin){0, (unsigned)pages};
+	log2 = 63 - (unsigned)__builtin_clzll(pages);
+	return (struct bin){log2 - SL_BITS + 1, (unsigned)(pages >> (log2 - SL_BITS)) - SL_COUNT};
+}
+
+/* Whole aligned pages inside a hole. */
+static uint64_t hole_pages(const struct extents *e, const struct node *n)
+{
+	uint64_t begin = ALIGN_UP(n->offset, e->page);
+	uint64_t end = ALIGN_DOWN(n->offset + n->bytes, e->page);
+
+	return end > begin ? (end - begin) / e->page : 0;
+}
+
+static uint32_t *bin_head(struct extents *e, const struct node *n)
+{
+	uint64_t pages = hole_pages(e, n);
+	struct bin b = bin_of(pages);
+
+	if (pages > 0)
+		return &e->bins[b.fl][b.sl];
+	ASSERT(n->bytes / e->granule < SMALL_MAX);
+	return &e->small[n->bytes / e->granule];
+}
+
+static void mark(struct extents *e, const struct node *n, bool filled)
+{
+	uint64_t pages = hole_pages(e, n);
+	struct bin b = bin_of(pages);
+	uint32_t *map = pages > 0 ? &e->sl_map[b.fl] : &e->small_map;
+	uint32_t bit = 1u << (pages > 0 ? b.sl : n->bytes / e->granule);
+
+	*map = filled ? *map | bit : *map & ~bit;
+	if (pages > 0 && e->sl_map[b.fl] != 0)
+		e->fl_map |= 1ull << b.fl;
+	else if (pages > 0)
+		e->fl_map &= ~(1ull << b.fl);
+}
+
+static void hole_file(struct extents *e, uint32_t i)
+{
+	struct node *n = &e->nodes[i];
+	uint32_t *head = bin_head(e, n);
+
+	n->owner = EXTENT_FREE;
+	n->bin_prev = EXTENT_NONE;
+	n->bin_next = *head;
+	if (*head != EXTENT_NONE)
+		e->nodes[*head].bin_prev = i;
+	*head = i;
+	mark(e, n, true);
+}
+
+static void hole_unfile(struct extents *e, uint32_t i)
+{
+	struct node *n = &e->nodes[i];
+	uint32_t *head = bin_head(e, n);
+
+	ASSERT(n->owner == EXTENT_FREE);
+	if (n->bin_next != EXTENT_NONE)
+		e->nodes[n->bin_next].bin_prev = n->bin_prev;
+	if (n->bin_prev != EXTENT_NONE) {
+		e->nodes[n->bin_prev].bin_next = n->bin_next;
+		return;
+	}
+	ASSERT(*head == i);
+	*head = n->bin_next;
+	if (*head == EXTENT_NONE)
+		mark(e, n, false);
+}
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+/* Makes sure that two nodes can be had: a take cuts a hole in at most three. Memory is touched only
+ * when a node is used. */
+static int nodes_reserve(struct extents *e)
+{
+	uint64_t room = (uint64_t)e->node_room + e->node_room / 4 + GROW_NODES;
+	struct node *nodes;
+
+	if (e->spare_count + (e->node_room - e->node_count) >= 2)
+		return 0;
+	if (room >= EXTENT_SPARE)
+		return -ENOMEM;
+	nodes = realloc(e->nodes, room * sizeof(*nodes));
+	if (nodes == NULL)
+		return -ENOMEM;
+	e->nodes = nodes;
+	e->node_room = (uint32_t)room;
+	return 0;
+}
+
+static uint32_t node_new(struct extents *e)
+{
+	uint32_t i = e->spare;
+
+	if (i == EXTENT_NONE) {
+		ASSERT(e->node_count < e->node_room);
+		return e->node_count++;
+	}
+	ASSERT(e->nodes[i].owner == EXTENT_SPARE);
+	e->spare = e->nodes[i].next;
+	e->spare_count--;
+	return i;
+}
+
+static void node_give(struct extents *e, uint32_t i)
+{
+	e->nodes[i].owner = EXTENT_SPARE;
+	e->nodes[i].next = e->spare;
+	e->spare = i;
+	e->spare_count++;
+}
+
+static struct node *node_taken(const struct extents *e, uint32_t i)
+{
+	ASSERT(i < e->node_count);
+	ASSERT(e->nodes[i].owner < EXTENT_SPARE);
+	return &e->nodes[i];
+}
+
+/* Cuts `i` at `at` bytes from its start; returns the node of the rest. Neither is filed. */
+static uint32_t node_cut(struct extents *e, uint32_t i, uint64_t at)
+{
+	uint32_t rest = node_new(e);
+	struct node *n = &e->nodes[i], *r = &e->nodes[rest];
+
+	ASSERT(at > 0 && at < n->bytes);
+	*r = (struct node){.offset = n->offset + at,
+			   .bytes = n->bytes - at,
+			   .owner = EXTENT_FREE,
+			   .prev = i,
+			   .next = n->next};
+	if (n->next != EXTENT_NONE)
+		e->nodes[n->next].prev = rest;
+	n->next = rest;
+	n->bytes = at;
+	return rest;
+}
+
+/* Joins `i` with the one after it, which goes. Neither is filed. */
+static void node_join(struct extents *e, uint32_t i)
+{
+	struct node *n = &e->nodes[i];
+	uint32_t gone = n->next;
+
+	ASSERT(e->nodes[gone].offset == n->offset + n->bytes);
+	n->bytes += e->nodes[gone].bytes;
+	n->next = e->nodes[gone].next;
+	if (n->next != EXTENT_NONE)
+		e->nodes[n->next].prev = i;
+	node_give(e, gone);
+}
+
+/* ---- create -------------------------------------------------------------------------------- */
+
+int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struct err *err)
+{
+	struct extents *e;
+
+	ASSERT(granule >= PAGE / 8 && (granule & (granule - 1)) == 0);
+	bytes = ALIGN_DOWN(bytes, granule);
+	if (bytes == 0)
+		return err_set(err, EINVAL, "a tier of less than one granule of %u bytes", granule);
+	e = calloc(1, sizeof(*e));
+	if (e == NULL || nodes_reserve(e) < 0) {
+		free(e);
+		return err_set(err, ENOMEM, "no memory for the extents of a tier");
+	}
+	e->bytes = bytes;
+	e->granule = granule;
+	e->page = MAX(granule, PAGE);
+	e->spare = EXTENT_NONE;
+	memset(e->bins, 0xff, sizeof(e->bins)); /* EXTENT_NONE */
+	memset(e->small, 0xff, sizeof(e->small));
+	e->first = node_new(e);
+	e->nodes[e->first] =
+		(struct node){.bytes = bytes, .prev = EXTENT_NONE, .next = EXTENT_NONE};
+	hole_file(e, e->first);
+	*ret = e;
+	return 0;
+}
+
+void extents_destroy(struct extents *e)
+{
+	if (e == NULL)
+		return;
+	free(e->nodes);
+	free(e);
+}
+
+/* ---- take and give ------------------------------------------------------------------------- */
+
+uint64_t extents_rounded(const struct extents *e, uint64_t bytes)
+{
+	uint64_t unit = bytes < PAGE ? e->granule : e->page;
+
+	if (bytes > UINT64_MAX - unit)
+		return ALIGN_DOWN(UINT64_MAX, unit); /* more than any tier has */
+	return ALIGN_UP(MAX(bytes, 1), unit);
+}
+
+/* The first of at most `max` holes of a bin that has `pages`. */
+static uint32_t scan(const struct extents *e, uint32_t i, uint64_t pages, uint32_t max)
+{
+	for (; i != EXTENT_NONE && max > 0; i = e->nodes[i].bin_next, max--)
+		if (hole_pages(e, &e->nodes[i]) >= pages)
+			return i;
+	return EXTENT_NONE;
+}
+
+/* Any hole of the bins from `b` on. */
+static uint32_t first_from(const struct extents *e, struct bin b)
+{
+	uint32_t sl = b.sl < SL_COUNT ? e->sl_map[b.fl] & (UINT32_MAX << b.sl) : 0;
+	uint64_t fl = e->fl_map & (UINT64_MAX << (b.fl + 1));
+
+	if (sl != 0)
+		return e->bins[b.fl][__builtin_ctz(sl)];
+	if (fl == 0)
+		return EXTENT_NONE;
+	b.fl = (unsigned)__builtin_ctzll(fl);
+	return e->bins[b.fl][__builtin_ctz(e->sl_map[b.fl])];
+}
+
+/* A bin holds sizes of a range, so its holes may be too small: a few are tried, then a larger one
+ * is split, and only if there is none are all of the own bin looked at. */
+static uint32_t find_pages(const struct extents *e, uint64_t pages)
+{
+	struct bin b = bin_of(pages);
+	uint32_t own = e->bins[b.fl][b.sl];
+	uint32_t found = scan(e, own, pages, SCAN_FIRST);
+
+	if (found == EXTENT_NONE)
+		found = first_from(e, (struct bin){b.fl, b.sl + 1});
+	if (found == EXTENT_NONE)
+		found = scan(e, own, pages, UINT32_MAX);
+	return found;
+}
+
+static uint32_t find(const struct extents *e, uint64_t bytes)
+{
+	uint32_t map;
+
+	if (bytes % e->page == 0)
+		return find_pages(e, bytes / e->page);
+	map = e->small_map & (UINT32_MAX << (bytes / e->granule));
+	if (map != 0)
+		return e->small[__builtin_ctz(map)];
+	return find_pages(e, 1);
+}
+
+int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret)
+{
+	uint32_t i, rest;
+	uint64_t lead;
+
+	ASSERT(owner < EXTENT_SPARE);
+	bytes = extents_rounded(e, bytes);
+	if (bytes > e->bytes - e->used)
+		return -ENOSPC;
+	if (nodes_reserve(e) < 0)
+		return -ENOMEM;
+	i = find(e, bytes);
+	if (i == EXTENT_NONE)
+		return -ENOSPC;
+	hole_unfile(e, i);
+	lead = bytes % e->page == 0 ? ALIGN_UP(e->nodes[i].offset, e->page) - e->nodes[i].offset
+				    : 0;
+	if (lead > 0) {
+		rest = node_cut(e, i, lead);
+		hole_file(e, i);
+		i = rest;
+	}
+	if (e->nodes[i].bytes > bytes)
+		hole_file(e, node_cut(e, i, bytes));
+	ASSERT(e->nodes[i].bytes == bytes);
+	e->nodes[i].owner = owner;
+	e->used += bytes;
+	extents_get(e, i, ret);
+	return 0;
+}
+
+void extents_give(struct extents *e, uint32_t node)
+{
+	struct node *n = node_taken(e, node);
+	uint32_t prev = n->prev, next = n->next;
+
+	ASSERT(e->used >= n->bytes);
+	e->used -= n->bytes;
+	if (next != EXTENT_NONE && e->nodes[next].owner == EXTENT_FREE) {
+		hole_unfile(e, next);
+		node_join(e, node);
+	}
+	if (prev != EXTENT_NONE && e->nodes[prev].owner == EXTENT_FREE) {
+		hole_unfile(e, prev);
+		node_join(e, prev);
+		node = prev;
+	}
+	hole_file(e, node);
+}
+
+void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner)
+{
+	ASSERT(owner < EXTENT_SPARE);
+	node_taken(e, node)->owner = owner;
+}
+
+/* ---- look ---------------------------------------------------------------------------------- */
+
+void extents_get(const struct extents *e, uint32_t node, struct extent *ret)
+{
+	const struct node *n;
+
+	ASSERT(node < e->node_count);
+	n = &e->nodes[node];
+	ASSERT(n->owner != EXTENT_SPARE);
+	*ret = (struct extent){n->offset, n->bytes, node, n->owner};
+}
+
+bool extents_next(const struct extents *e, uint32_t node, struct extent *ret)
+{
+	uint32_t next = e->first;
+
+	if (node != EXTENT_NONE) {
+		ASSERT(node < e->node_count && e->nodes[node].owner != EXTENT_SPARE);
+		next = e->nodes[node].next;
+	}
+	if (next == EXTENT_NONE)
+		return false;
+	extents_get(e, next, ret);
+	return true;
+}
+
+bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret)
+{
+	ASSERT(node < e->node_count && e->nodes[node].owner != EXTENT_SPARE);
+	if (e->nodes[node].prev == EXTENT_NONE)
+		return false;
+	extents_get(e, e->nodes[node].prev, ret);
+	return true;
+}
+
+uint64_t extents_capacity(const struct extents *e)
+{
+	return e->bytes;
+}
+
+uint64_t extents_used(const struct extents *e)
+{
+	return e->used;
+}
+
+uint64_t extents_largest_free(const struct extents *e)
+{
+	uint64_t most = 0;
+	unsigned fl;
+	uint32_t i;
+
+	if (e->fl_map == 0)
+		return e->small_map != 0 ? MIN((31u - (unsigned)__builtin_clz(e->small_map)) *
+						       (uint64_t)e->granule,
+					       e->page - e->granule)
+					 : 0;
+	fl = 63 - (unsigned)__builtin_clzll(e->fl_map);
+	i = e->bins[fl][31 - __builtin_clz(e->sl_map[fl])];
+	for (; i != EXTENT_NONE; i = e->nodes[i].bin_next)
+		most = MAX(most, hole_pages(e, &e->nodes[i]));
+	return most * e->page;
+}
+
+/* ---- check --------------------------------------------------------------------------------- */
+
+static uint32_t check_bin(const struct extents *e, const uint32_t *head, bool marked)
+{
+	uint32_t count = 0, prev = EXTENT_NONE;
+
+	ASSERT((*head != EXTENT_NONE) == marked);
+	for (uint32_t i = *head; i != EXTENT_NONE; i = e->nodes[i].bin_next, count++) {
+		ASSERT(e->nodes[i].owner == EXTENT_FREE);
+		ASSERT(e->nodes[i].bin_prev == prev);
+		ASSERT(bin_head((struct extents *)e, &e->nodes[i]) == head);
+		prev = i;
+	}
+	return count;
+}
+
+static uint32_t check_bins(const struct extents *e)
+{
+	uint32_t holes = 0;
+
+	for (unsigned i = 0; i < SMALL_MAX; i++)
+		holes += check_bin(e, &e->small[i], e->small_map >> i & 1);
+	for (unsigned fl = 0; fl < FL_COUNT; fl++) {
+		ASSERT((e->sl_map[fl] != 0) == (e->fl_map >> fl & 1));
+		for (unsigned sl = 0; sl < SL_COUNT; sl++)
+			holes += check_bin(e, &e->bins[fl][sl], e->sl_map[fl] >> sl & 1);
+	}
+	return holes;
+}
+
+void extents_check(const struct extents *e)
+{
+	uint64_t at = 0, used = 0;
+	uint32_t nodes = 0, holes = 0, prev = EXTENT_NONE;
+
+	for (uint32_t i = e->first; i != EXTENT_NONE; prev = i, i = e->nodes[i].next, nodes++) {
+		const struct node *n = &e->nodes[i];
+
+		ASSERT(i < e->node_count && n->owner != EXTENT_SPARE);
+		ASSERT(n->prev == prev && n->offset == at);
+		ASSERT(n->bytes > 0 && n->bytes % e->granule == 0);
+		if (n->owner == EXTENT_FREE) {
+			ASSERT(prev == EXTENT_NONE || e->nodes[prev].owner != EXTENT_FREE);
+			holes++;
+		} else {
+			ASSERT(n->bytes < e->page || (n->bytes | n->offset) % e->page == 0);
+			used += n->bytes;
+		}
+		at += n->bytes;
+	}
+	ASSERT(at == e->bytes && used == e->used);
+	ASSERT(nodes + e->spare_count == e->node_count);
+	ASSERT(check_bins(e) == holes);
+}
