@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tiers/fault.h"
+
+struct tally {
+	unsigned none, eio, enospc, cut, corrupt;
+};
+
+static struct tally run(const struct fault_config *config, bool write, uint64_t bytes,
+			unsigned calls)
+{
+	struct fault_state state = {config, 0};
+	struct tally t = {0};
+
+	for (unsigned i = 0; i < calls; i++) {
+		struct fault_decision d = fault_decide(&state, write, bytes);
+
+		t.none += d.kind == FAULT_NONE;
+		t.eio += d.kind == FAULT_ERROR && d.error == -EIO;
+		t.enospc += d.kind == FAULT_ERROR && d.error == -ENOSPC;
+		t.cut += d.kind == FAULT_SHORT;
+		t.corrupt += d.kind == FAULT_CORRUPT;
+		if (d.kind == FAULT_SHORT)
+			ck_assert_uint_lt(d.bytes, bytes);
+		if (d.kind == FAULT_CORRUPT)
+			ck_assert_uint_lt(d.where, bytes);
+	}
+	ck_assert_uint_eq(state.calls, calls);
+	ck_assert_uint_eq(t.none + t.eio + t.enospc + t.cut + t.corrupt, calls);
+	return t;
+}
+
+static void near(unsigned got, unsigned want)
+{
+	ck_assert_uint_ge(got, want * 9 / 10);
+	ck_assert_uint_le(got, want * 11 / 10);
+}
+
+START_TEST(shares_of_reads_and_writes_are_as_configured)
+{
+	struct fault_config c = {.seed = 3,
+				 .read_error = 100,
+				 .write_error = 50,
+				 .no_space = 150,
+				 .short_read = 200,
+				 .short_write = 100,
+				 .corrupt = 300};
+	struct tally r = run(&c, false, MIB(1), 20000), w = run(&c, true, MIB(1), 20000);
+
+	near(r.eio, 2000);
+	near(r.cut, 4000);
+	near(r.corrupt, 6000);
+	ck_assert_uint_eq(r.enospc, 0);
+	near(w.eio, 1000);
+	near(w.enospc, 3000);
+	near(w.cut, 2000);
+	ck_assert_uint_eq(w.corrupt, 0);
+}
+END_TEST
+
+START_TEST(a_seed_repeats_its_decisions_and_another_differs)
+{
+	struct fault_config c = {.seed = 9, .read_error = 300, .short_read = 300, .corrupt = 300};
+	struct fault_config other = c;
+	struct fault_state a = {&c, 0}, b = {&c, 0}, o = {&other, 0};
+	unsigned different = 0;
+
+	other.seed = 10;
+	for (unsigned i = 0; i < 1000; i++) {
+		struct fault_decision x = fault_decide(&a, false, 5000);
+		struct fault_decision y = fault_decide(&b, false, 5000);
+
+		ck_assert_int_eq(x.kind, y.kind);
+		ck_assert_uint_eq(x.bytes, y.bytes);
+		ck_assert_uint_eq(x.where, y.where);
+		different += fault_decide(&o, false, 5000).kind != x.kind;
+	}
+	ck_assert_uint_gt(different, 100);
+}
+END_TEST
+
+START_TEST(only_calls_in_the_window_are_harmed)
+{
+	struct fault_config c = {
+		.seed = 1, .read_error = 1000, .delay_ns = 5, .after = 10, .count = 3};
+	struct fault_state s = {&c, 0};
+
+	for (unsigned i = 0; i < 20; i++) {
+		struct fault_decision d = fault_decide(&s, false, 1);
+
+		ck_assert_int_eq(d.kind, i >= 10 && i < 13 ? FAULT_ERROR : FAULT_NONE);
+		ck_assert_uint_eq(d.delay_ns, i >= 10 && i < 13 ? 5 : 0);
+	}
+	c.count = 0;
+	ck_assert_int_eq(fault_decide(&s, false, 1).kind, FAULT_ERROR);
+}
+END_TEST
+
+START_TEST(short_lengths_cover_the_ones_that_code_trips_over)
+{
+	struct fault_config c = {.seed = 1, .short_read = 1000};
+	struct fault_state s = {&c, 0};
+	unsigned zero = 0, sector = 0, block = 0, odd = 0, last = 0;
+
+	for (unsigned i = 0; i < 1000; i++) {
+		uint64_t left = fault_decide(&s, false, MIB(1)).bytes;
+
+		zero += left == 0;
+		sector += left == 512;
+		block += left == 4096;
+		odd += left == 4097;
+		last += left == MIB(1) - 1;
+	}
+	ck_assert(zero > 50 && sector > 50 && block > 50 && odd > 50 && last > 50);
+	ck_assert_uint_eq(run(&c, false, 1, 100).cut, 100); /* 0 of 1 */
+	ck_assert_uint_eq(run(&c, false, 0, 100).none, 100);
+}
+END_TEST
+
+UNIT_MAIN("fault", shares_of_reads_and_writes_are_as_configured,
+	  a_seed_repeats_its_decisions_and_another_differs, only_calls_in_the_window_are_harmed,
+	  short_lengths_cover_the_ones_that_code_trips_over)
