@@ -6,12 +6,11 @@
 #include "base/check.h"
 #include "base/compiler.h"
 
-/* clang-format off: one row a key */
-#define ROW(key, member, kind, default_text, min, max, help)                              \
-	{                                                                                 \
-		key, kind, offsetof(struct fault_config, member), default_text, min, max, \
-			CONFIG_HIDDEN, help, NULL, NULL                                   \
-	}
+/* One row a key. */
+/* clang-format off */
+#define ROW(key, member, kind, default_text, min, max, help) \
+	{ key, kind, offsetof(struct fault_config, member), default_text, min, max, CONFIG_HIDDEN, \
+	  help, NULL, NULL }
 #define SHARE(member, help) ROW(#member, member, CONFIG_PERMILLE, "0%", "0%", "100%", help)
 
 const struct config_row fault_rows[] = {
@@ -29,7 +28,8 @@ const struct config_row fault_rows[] = {
 	    "Calls that are left alone before the first harm."),
 	ROW("count", count, CONFIG_COUNT, "0", NULL, NULL,
 	    "Calls that may be harmed from then on; 0 is all."),
-	CONFIG_END};
+	CONFIG_END
+};
 /* clang-format on */
 
 /* Two rounds of multiply and shift: neighbouring numbers give unrelated words. */
@@ -45,7 +45,7 @@ static uint64_t mix(uint64_t seed, uint64_t call, uint64_t draw)
 /* What is left of `bytes`: the lengths that alignment code trips over, or any. */
 static uint64_t short_bytes(uint64_t bytes, uint64_t random)
 {
-	const uint64_t left[] = {512, 4096, 4097, bytes - 1, 0, random / 8 % bytes};
+	const uint64_t left[] = { 512, 4096, 4097, bytes - 1, 0, random / 8 % bytes };
 	uint64_t pick = left[random % ARRAY_SIZE(left)];
 
 	return pick < bytes ? pick : bytes / 2;
@@ -56,7 +56,7 @@ struct fault_decision fault_decide(struct fault_state *state, bool write, uint64
 	const struct fault_config *c = state->config;
 	uint64_t call = state->calls++;
 	uint64_t roll = mix(c->seed, call, 0) % 1000, random = mix(c->seed, call, 1);
-	struct fault_decision d = {.kind = FAULT_NONE};
+	struct fault_decision d = { .kind = FAULT_NONE };
 	uint32_t error = write ? c->write_error : c->read_error;
 	uint32_t no_space = write ? c->no_space : 0;
 	uint32_t cut = write ? c->short_write : c->short_read;
