@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tiers/nvme_inside.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+/* Demand may use this share of slots on top of the queue depth, and does not stand in line behind
+ * a full depth of write-back or prefetch. */
+#define DEMAND_SHARE 8
+
+#define STAGING_MAX MIB(256)
+
+static struct nvme *nvme_of(struct tier *t)
+{
+	struct nvme *n = (struct nvme *)t;
+
+	ASSERT(t != NULL && t->base.magic == TIER_MAGIC && t->base.ops == &nvme_ops);
+	return n;
+}
+
+/* Open and close */
+
+static int check_options(const struct nvme_config *config, const char *name, struct err *err)
+{
+	const struct nvme_options *o = &config->options;
+
+	if (o->block_bytes < GRANULE || o->block_bytes % GRANULE != 0 || o->block_bytes > MIB(64))
+		return err_set(err, EINVAL,
+			       "%s: block of %llu bytes: it must be a multiple of 4KiB, at most "
+			       "64MiB",
+			       name, (unsigned long long)o->block_bytes);
+	if (o->queue_depth < 1 || o->queue_depth > 1024)
+		return err_set(err, EINVAL, "%s: queue_depth %llu: it must be 1 to 1024", name,
+			       (unsigned long long)o->queue_depth);
+	return 0;
+}
+
+static void say_chosen(struct nvme *n)
+{
+	snprintf(n->base.chosen, sizeof(n->base.chosen),
+		 "%s, %s, space %s, unit %u, block %u, depth %llu, buffers %u of %u registered",
+		 n->file.kind, n->file.direct ? "direct" : "buffered", n->file.space, n->file.unit,
+		 n->base.block, (unsigned long long)n->config->options.queue_depth,
+		 n->ring.registered_count, n->ring.piece_count);
+}
+
+static void fill_base(struct nvme *n, const char *name)
+{
+	const struct nvme_options *o = &n->config->options;
+	struct tier_base *b = &n->base;
+
+	b->magic = TIER_MAGIC;
+	b->ops = &nvme_ops;
+	b->kind = TIER_KIND_NVME;
+	b->bytes = n->file.bytes;
+	b->block = (uint32_t)o->block_bytes;
+	b->alignment = GRANULE;
+	b->staging_want_bytes = MAX(MIN(o->queue_depth * o->block_bytes, STAGING_MAX), b->block);
+	snprintf(b->name, sizeof(b->name), "%s", name);
+}
+
+static int make_slots(struct nvme *n)
+{
+	unsigned depth = (unsigned)n->config->options.queue_depth;
+
+	n->slot_count = depth + MAX(depth / DEMAND_SHARE, 1u);
+	n->slots = calloc(n->slot_count, sizeof(*n->slots));
+	n->bounce = calloc(n->slot_count, sizeof(*n->bounce));
+	if (n->slots == NULL || n->bounce == NULL)
+		return -ENOMEM;
+	for (unsigned i = 0; i < n->slot_count; i++) {
+		list_init(&n->slots[i].link);
+		list_init(&n->slots[i].write);
+		list_push_back(&n->free, &n->slots[i].link);
+	}
+	return 0;
+}
+
+static void destroy(struct nvme *n)
+{
+	nvme_file_close(&n->file);
+	free(n->ring.pieces);
+	free(n->slots);
+	free(n->bounce);
+	n->base.magic = 0;
+	free(n);
+}
+
+static struct nvme *create(const struct nvme_config *config)
+{
+	struct nvme *n = calloc(1, sizeof(*n));
+
+	if (n == NULL)
+		return NULL;
+	n->config = config;
+	n->file.fd = -1;
+	list_init(&n->free);
+	list_init(&n->waiting);
+	list_init(&n->timed);
+	list_init(&n->finished);
+	list_init(&n->writes);
+	nvme_seam_init(&n->seam, &config->options.fault);
+	return n;
+}
+
+static int nvme_open(const void *config, const struct topology *topo, struct tier **ret,
+		     struct err *err)
+{
+	const struct nvme_config *c = config;
+	char name[64];
+	struct nvme *n;
+	int r;
+
+	snprintf(name, sizeof(name), "nvme%u %s", c->number, c->path.path);
+	r = check_options(c, name, err);
+	if (r == 0)
+		r = nvme_ring_probe(err);
+	if (r < 0)
+		return r;
+	n = create(c);
+	if (n == NULL)
+		return err_set(err, ENOMEM, "%s: no memory", name);
+	r = nvme_file_open(c, &n->file, err);
+	if (r == 0 && make_slots(n) < 0)
+		r = err_set(err, ENOMEM, "%s: no memory", name);
+	if (r < 0) {
+		destroy(n);
+		return r;
+	}
+	fill_base(n, name);
+	say_chosen(n);
+	*ret = (struct tier *)n;
+	return 0;
+}
+
+static void nvme_close(struct tier *t)
+{
+	struct nvme *n = nvme_of(t);
+
+	ASSERT(!n->ring.open && n->slots_used == 0);
+	destroy(n);
+}
+
+static void nvme_host_memory(struct tier *t, void *base, size_t bytes)
+{
+	struct nvme *n = nvme_of(t);
+
+	if (nvme_ring_memory(&n->ring, base, bytes) < 0)
+		log_warn(TIER, "%s: %zu bytes of host memory stay unregistered: no memory",
+			 n->base.name, bytes);
+}
+
+static void nvme_staging(struct tier *t, void *base, size_t bytes)
+{
+	struct nvme *n = nvme_of(t);
+
+	ASSERT((uintptr_t)base % GRANULE == 0 && bytes >= n->base.block && n->staging == NULL);
+	n->staging = base;
+	n->staging_bytes = bytes;
+	n->bounce_count = (unsigned)MIN(bytes / n->base.block, (uint64_t)n->slot_count);
+	for (unsigned i = 0; i < n->bounce_count; i++)
+		n->bounce[i] = n->staging + (uint64_t)i * n->base.block;
+	n->bounce_free = n->bounce_count;
+	nvme_host_memory(t, base, (uint64_t)n->bounce_count * n->base.block);
+}
+
+/* Lane */
+
+static int nvme_lane_start(struct tier *t, int wake_fd, struct err *err)
+{
+	struct nvme *n = nvme_of(t);
+	int r;
+
+	if (n->staging == NULL)
+		return err_set(err, EINVAL, "%s: no staging memory was given", n->base.name);
+	/* One request a slot, the poll, and the timeout of kernels that need a request for it. */
+	r = nvme_ring_open(&n->ring, n->base.name, n->file.fd, n->slot_count + 2, err);
+	if (r < 0)
+		return err_prefix(err, "%s", n->base.name);
+	n->wake_fd = wake_fd;
+	n->wake_armed = false;
+	say_chosen(n);
+	log_info(TIER, "%s: %llu bytes: %s", n->base.name, (unsigned long long)n->base.bytes,
+		 n->base.chosen);
+	return 0;
+}
+
+static void nvme_lane_stop(struct tier *t)
+{
+	struct nvme *n = nvme_of(t);
+
+	ASSERT(n->slots_used == 0 && n->bounce_free == n->bounce_count);
+	nvme_ring_close(&n->ring);
+}
+
+static int nvme_queue(struct tier *t, struct xfer *x)
+{
+	struct nvme *n = nvme_of(t);
+	unsigned limit = x->priority == XFER_DEMAND ? n->slot_count
+						    : (unsigned)n->config->options.queue_depth;
+
+	if (n->slots_used >= limit || (x->op == XFER_WRITE && n->bounce_free == 0))
+		return -EBUSY;
+	nvme_xfer_begin(n, x);
+	return 0;
+}
+
+static void nvme_commit(struct tier *t)
+{
+	nvme_submit(nvme_of(t));
+}
+
+static bool take_completion(struct nvme *n)
+{
+	struct io_uring_cqe *cqe;
+	struct nvme_slot *s;
+	int result;
+
+	if (io_uring_peek_cqe(&n->ring.uring, &cqe) != 0)
+		return false;
+	s = io_uring_cqe_get_data(cqe);
+	result = cqe->res;
+	io_uring_cqe_seen(&n->ring.uring, cqe);
+	if (s == NULL)
+		n->wake_armed = false; /* the poll; wait() looks at the eventfd again */
+	else
+		nvme_xfer_came(n, s, result);
+	return true;
+}
+
+static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
+{
+	struct nvme *n = nvme_of(t);
+	unsigned count = 0;
+
+	nvme_xfer_expire(n);
+	while (n->finished_count < max && take_completion(n))
+		;
+	nvme_submit(n); /* what goes on or is tried again */
+	while (count < max && !list_empty(&n->finished)) {
+		struct nvme_slot *s = list_first(&n->finished, struct nvme_slot, link);
+
+		list_remove(&s->link);
+		n->finished_count--;
+		done[count++] = s->xfer;
+		nvme_slot_give(n, s);
+	}
+	return count;
+}
+
+static void arm_wake(struct nvme *n)
+{
+	struct io_uring_sqe *sqe;
+
+	/* One shot, armed again by the next wait: a multishot poll tells changes, and a wake-up
+	 * that came before the wait would be slept through. */
+	if (n->wake_armed)
+		return;
+	sqe = nvme_take_sqe(n);
+	io_uring_prep_poll_add(sqe, n->wake_fd, POLLIN);
+	io_uring_sqe_set_data(sqe, NULL);
+	n->wake_armed = true;
+}
+
+static int64_t shorten(struct nvme *n, int64_t timeout_ns)
+{
+	uint64_t now = list_empty(&n->timed) ? 0 : clock_now_ns();
+	struct list *it;
+
+	list_for_each (it, &n->timed) {
+		uint64_t due = list_entry(it, struct nvme_slot, link)->due_ns;
+		int64_t left = due > now ? (int64_t)(due - now) : 0;
+
+		if (timeout_ns < 0 || left < timeout_ns)
+			timeout_ns = left;
+	}
+	return timeout_ns;
+}
+
+static void nvme_wait(struct tier *t, int64_t timeout_ns)
+{
+	struct nvme *n = nvme_of(t);
+	struct __kernel_timespec ts;
+	struct io_uring_cqe *cqe;
+	int r;
+
+	arm_wake(n);
+	timeout_ns = shorten(n, timeout_ns);
+	ts.tv_sec = timeout_ns / (int64_t)NS_PER_S;
+	ts.tv_nsec = timeout_ns % (int64_t)NS_PER_S;
+	n->unsubmitted_bytes = 0;
+	r = io_uring_submit_and_wait_timeout(&n->ring.uring, &cqe, 1,
+					     timeout_ns < 0 ? NULL : &ts, NULL);
+	/* The kernel is short of memory: without a pause the lane would ask it in a circle. */
+	if (r == -EAGAIN || r == -EBUSY)
+		poll(&(struct pollfd){n->wake_fd, POLLIN, 0}, 1, 1);
+	ASSERT(r >= 0 || r == -ETIME || r == -EINTR || r == -EAGAIN || r == -EBUSY);
+}
+
+/* Tables */
+
+/* clang-format off: one row a key */
+const struct config_row nvme_path_rows[] = {
+	{ "path", CONFIG_PATH, offsetof(struct nvme_path, path), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "An existing folder, where tierd keeps one file without a name, or a block device that "
+	  "holds nothing. No other process may use the device.", NULL, NULL },
+	{ "size", CONFIG_BYTES, offsetof(struct nvme_path, size), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "Bytes to use, reserved at start; in % of the device or of the folder's free space.",
+	  NULL, NULL },
+	CONFIG_END
+};
+
+static const char *const direct_choices[] = { "try", "require", "off", NULL };
+static const struct config_sub fault_sub = {
+	.rows = fault_rows, .size = sizeof(struct fault_config),
+};
+
+const struct config_row nvme_option_rows[] = {
+	{ "queue_depth", CONFIG_COUNT, offsetof(struct nvme_options, queue_depth), "32", "1",
+	  "1024", 0, "Requests that one device has at a time; demand may add an eighth.", NULL, NULL },
+	{ "block", CONFIG_SIZE, offsetof(struct nvme_options, block_bytes), "1MiB", "4KiB", "64MiB",
+	  0, "Largest single request, and what one checksum covers; a multiple of 4KiB.", NULL,
+	  NULL },
+	{ "direct", CONFIG_CHOICE, offsetof(struct nvme_options, direct), "try", NULL, NULL, 0,
+	  "Whether the page cache is passed by: try falls back to buffered I/O and says so, require "
+	  "makes that an error, off is buffered.", direct_choices, NULL },
+	{ "fault", CONFIG_MAP, offsetof(struct nvme_options, fault), NULL, NULL, NULL,
+	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms completions, for tests and rehearsals.", NULL,
+	  &fault_sub },
+	CONFIG_END
+};
+/* clang-format on */
+
+const struct tier_ops nvme_ops = {
+	.name = "nvme",
+	.help = "a file in a folder, or a block device, by io_uring",
+	.kind = TIER_KIND_NVME,
+	.config_size = sizeof(struct nvme_config),
+	.open = nvme_open,
+	.close = nvme_close,
+	.host_memory = nvme_host_memory,
+	.staging = nvme_staging,
+	.lane_start = nvme_lane_start,
+	.lane_stop = nvme_lane_stop,
+	.queue = nvme_queue,
+	.commit = nvme_commit,
+	.reap = nvme_reap,
+	.wait = nvme_wait,
+};

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inside of the nvme backend, shared by its files and by nobody else:
+ *   nvme_open.c  the path: what it is, its size, its space, direct I/O        (control thread)
+ *   nvme_ring.c  the io_uring: probing it, its set-up, registered buffers     (lane thread)
+ *   nvme.c       the table of operations                                     (both)
+ *   nvme_xfer.c  the life of an xfer                                         (lane thread)
+ *   nvme_seam.c  what stands between a completion and its slot               (lane thread)
+ */
+#ifndef TIERD_TIERS_NVME_INSIDE_H
+#define TIERD_TIERS_NVME_INSIDE_H
+
+#include <liburing.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "tiers/nvme.h"
+
+/* A device keeps its first and last MiB: superblocks and partition tables live there, and what
+ * clients write must never look like one to whoever probes the device. */
+#define NVME_DEVICE_EDGE MIB(1)
+
+/* Where the bytes are, and how they may be reached. Filled by nvme_file_open(). */
+struct nvme_file {
+	int fd;
+	bool device; /* a block device, else a file without a name */
+	bool direct;
+	uint32_t unit;  /* of offset, length and memory on the device: a power of two <= GRANULE */
+	uint64_t start; /* of the tier's byte 0 in the file */
+	uint64_t bytes; /* of the tier */
+	char kind[32];  /* "ext4", "device" */
+	char space[32]; /* how its space is kept: "reserved" or "not reserved" */
+};
+
+int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, struct err *err);
+void nvme_file_close(struct nvme_file *file);
+
+/* The seam. Every completion of a read, write or sync passes nvme_seam_pass() before the lane looks
+ * at it; without a `fault:` map it returns what came. */
+struct nvme_seam {
+	struct fault_state faults;
+};
+void nvme_seam_init(struct nvme_seam *seam, const struct fault_config *config);
+/* What the lane is to believe instead of `result` of a request of `bytes` at `buffer`, and when. */
+int nvme_seam_pass(struct nvme_seam *seam, uint8_t op, void *buffer, uint64_t bytes, int result,
+		   uint64_t *ret_delay_ns);
+/* Answers that a test gives in place of the kernel: 0 means ask the kernel. Set before open. */
+struct nvme_refusals {
+	int (*fallocate)(uint64_t offset, uint64_t bytes);
+	int (*register_buffer)(unsigned number, uint64_t bytes);
+};
+extern struct nvme_refusals nvme_refusals;
+
+/* Memory that may be registered: at most 1 GiB each, the kernel's limit. */
+struct nvme_piece {
+	unsigned char *base;
+	uint64_t bytes;
+	int index; /* in the ring's table, -1: not registered */
+};
+
+struct nvme_ring {
+	struct io_uring uring;
+	bool open;
+	bool file_registered, table_registered;
+	struct nvme_piece *pieces; /* by address once the ring is open */
+	unsigned piece_count, registered_count;
+};
+
+/* Whether io_uring can be had at all, said before anything is promised. */
+int nvme_ring_probe(struct err *err);
+/* Before nvme_ring_open(): [base, bytes) will hold xfers. -ENOMEM leaves it unregistered. */
+int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes);
+int nvme_ring_open(struct nvme_ring *ring, const char *name, int fd, unsigned entries,
+		   struct err *err);
+void nvme_ring_close(struct nvme_ring *ring);
+/* The index of the registered piece that holds all of [at, bytes), or -1. */
+int nvme_ring_find(const struct nvme_ring *ring, const void *at, uint64_t bytes);
+
+enum nvme_slot_state {
+	NVME_SLOT_FREE,
+	NVME_SLOT_WAITING, /* a sync behind earlier writes */
+	NVME_SLOT_FLIGHT,  /* the kernel has it */
+	NVME_SLOT_HELD,    /* completed, held back by the seam until due_ns */
+	NVME_SLOT_RETRY,   /* to be issued again at due_ns */
+	NVME_SLOT_DONE,    /* waits for reap */
+};
+
+/* One xfer on its way. */
+struct nvme_slot {
+	struct list link;  /* free, waiting, timed or done, by state */
+	struct list write; /* of the writes not yet done, oldest first */
+	enum nvme_slot_state state;
+	int result; /* HELD: what completed */
+	struct xfer *xfer;
+	unsigned char *buffer; /* what the device sees: staging for a write, the host for a read */
+	int buffer_index;      /* registered, or -1 */
+	uint64_t length;       /* xfer->bytes in whole granules */
+	uint64_t from;         /* where the request in flight begins: a multiple of the unit */
+	uint64_t done;         /* of length */
+	uint64_t order;        /* of queueing */
+	uint64_t due_ns;
+	uint32_t crc;
+	uint8_t errors, stalls;
+	uint16_t again;
+	bool reread;
+};
+
+#define NVME_MAGIC 0x6e766d65u
+
+struct nvme {
+	struct tier_base base; /* first */
+	const struct nvme_config *config;
+	struct nvme_file file;
+	struct nvme_ring ring;
+	struct nvme_seam seam;
+
+	unsigned char *staging; /* the daemon's, lent */
+	uint64_t staging_bytes;
+	unsigned char **bounce; /* free blocks of staging; the last given back is taken first */
+	unsigned bounce_free, bounce_count;
+
+	struct nvme_slot *slots;
+	unsigned slot_count, slots_used, finished_count;
+	struct list free, waiting, timed, finished, writes;
+	uint64_t queued;            /* xfers so far */
+	uint64_t unsubmitted_bytes; /* prepared, the kernel not yet told */
+	int wake_fd;
+	bool wake_armed; /* a poll of wake_fd is in the ring */
+};
+
+/* nvme_xfer.c. A slot must be free, and a block of staging for a write. */
+void nvme_xfer_begin(struct nvme *n, struct xfer *x);
+/* A completion of the ring. */
+void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result);
+/* What was due by now: completions held back, and second tries. */
+void nvme_xfer_expire(struct nvme *n);
+void nvme_slot_give(struct nvme *n, struct nvme_slot *s);
+struct io_uring_sqe *nvme_take_sqe(struct nvme *n);
+void nvme_submit(struct nvme *n);
+
+#endif
