@@ -93,7 +93,7 @@ static inline uint64_t word1_offset(uint64_t w)
 	return w >> 16;
 }
 
-/* ---- pin slot: {pins:16, write_pins:16, written:1, filled:1, reserved:30} ---------------------- */
+/* ---- pin slot: {pins:16, write_pins:16, written:1, filled:1, reserved:29, closing:1} ---------------------- */
 
 typedef _Atomic uint64_t pin_slot;
 
@@ -104,6 +104,8 @@ typedef _Atomic uint64_t pin_slot;
 #define PIN_WRITTEN    0x0000000100000000ull
 #define PIN_FILLED     0x0000000200000000ull
 #define PIN_ANY        (PIN_MASK | PIN_WRITE_MASK)
+/* The library's own note in a slot whose views outlive tierd_close(); nothing to the daemon. */
+#define PIN_CLOSING    0x8000000000000000ull
 
 /* ---- T ----------------------------------------------------------------------------------------- */
 
@@ -209,6 +211,7 @@ struct sq_entry {
 	uint64_t offset, bytes;          /* COPY: range in the tensor */
 	uint32_t count;                  /* of what the payload lists */
 	uint32_t window;                 /* COPY: window slot; CANCEL: the request's id */
+	uint64_t reserved;               /* 0 */
 };
 static_assert(sizeof(struct sq_entry) == 64, "");
 static_assert(offsetof(struct sq_entry, timeout_ns) == 16, "");
