@@ -56,9 +56,9 @@ static struct bin bin_of(uint64_t pages)
 	unsigned log2;
 
 	if (pages < SL_COUNT)
-		return (struct bin){0, (unsigned)pages};
+		return (struct bin){ 0, (unsigned)pages };
 	log2 = 63 - (unsigned)__builtin_clzll(pages);
-	return (struct bin){log2 - SL_BITS + 1, (unsigned)(pages >> (log2 - SL_BITS)) - SL_COUNT};
+	return (struct bin){ log2 - SL_BITS + 1, (unsigned)(pages >> (log2 - SL_BITS)) - SL_COUNT };
 }
 
 /* Whole aligned pages inside a hole. */
@@ -184,11 +184,11 @@ static uint32_t node_cut(struct extents *e, uint32_t i, uint64_t at)
 	struct node *n = &e->nodes[i], *r = &e->nodes[rest];
 
 	ASSERT(at > 0 && at < n->bytes);
-	*r = (struct node){.offset = n->offset + at,
-			   .bytes = n->bytes - at,
-			   .owner = EXTENT_FREE,
-			   .prev = i,
-			   .next = n->next};
+	*r = (struct node){ .offset = n->offset + at,
+			    .bytes = n->bytes - at,
+			    .owner = EXTENT_FREE,
+			    .prev = i,
+			    .next = n->next };
 	if (n->next != EXTENT_NONE)
 		e->nodes[n->next].prev = rest;
 	n->next = rest;
@@ -233,7 +233,7 @@ int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struc
 	memset(e->small, 0xff, sizeof(e->small));
 	e->first = node_new(e);
 	e->nodes[e->first] =
-		(struct node){.bytes = bytes, .prev = EXTENT_NONE, .next = EXTENT_NONE};
+		(struct node){ .bytes = bytes, .prev = EXTENT_NONE, .next = EXTENT_NONE };
 	hole_file(e, e->first);
 	*ret = e;
 	return 0;
@@ -290,7 +290,7 @@ static uint32_t find_pages(const struct extents *e, uint64_t pages)
 	uint32_t found = scan(e, own, pages, SCAN_FIRST);
 
 	if (found == EXTENT_NONE)
-		found = first_from(e, (struct bin){b.fl, b.sl + 1});
+		found = first_from(e, (struct bin){ b.fl, b.sl + 1 });
 	if (found == EXTENT_NONE)
 		found = scan(e, own, pages, UINT32_MAX);
 	return found;
@@ -373,7 +373,7 @@ void extents_get(const struct extents *e, uint32_t node, struct extent *ret)
 	ASSERT(node < e->node_count);
 	n = &e->nodes[node];
 	ASSERT(n->owner != EXTENT_SPARE);
-	*ret = (struct extent){n->offset, n->bytes, node, n->owner};
+	*ret = (struct extent){ n->offset, n->bytes, node, n->owner };
 }
 
 bool extents_next(const struct extents *e, uint32_t node, struct extent *ret)

@@ -29,8 +29,8 @@ struct extent {
 int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struct err *err);
 void extents_destroy(struct extents *e);
 
-/* Takes `bytes` rounded up to granules (0 bytes take one granule). Ranges of 4 KiB and more start at
- * multiples of 4 KiB. 0, or -ENOSPC when no hole is large enough, -ENOMEM. */
+/* Takes `bytes` rounded up to granules (0 bytes take one granule). Ranges of 4 KiB and more start
+ * at multiples of 4 KiB. 0, or -ENOSPC when no hole is large enough, -ENOMEM. */
 int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret);
 void extents_give(struct extents *e, uint32_t node);
 void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
@@ -43,6 +43,7 @@ bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret);
 uint64_t extents_rounded(const struct extents *e, uint64_t bytes); /* what a take would count */
 uint64_t extents_capacity(const struct extents *e);
 uint64_t extents_used(const struct extents *e);
+/* The largest take that would succeed. */
 uint64_t extents_largest_free(const struct extents *e);
 /* Walks everything and asserts: address order, no overlap, no two free neighbours, sums. O(n). */
 void extents_check(const struct extents *e);

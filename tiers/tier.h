@@ -38,8 +38,8 @@ struct xfer {
 	struct list link; /* the holder's: owner's list, then the lane's */
 	uint8_t op, priority;
 	uint64_t offset, from; /* bytes in the tier */
-	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is aligned
-				  to GRANULE and large enough for the rounded length */
+	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is
+				  aligned to GRANULE and large enough for the rounded length */
 	void *host;
 	uint32_t crc; /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
 	void *owner;  /* the engine's move */
@@ -86,7 +86,8 @@ struct tier_ops {
 	enum tier_kind kind;
 	const struct config_row *rows;
 	size_t config_size;
-	/* C. Takes the memory, reserves the space, probes; `config` stays valid until close. */
+	/* C. Takes the memory, reserves the space, probes; `config` stays valid until close. What
+	 * comes back is called by its own base.ops, which differ where faults stand around it. */
 	int (*open)(const void *config, const struct topology *topo, struct tier **ret,
 		    struct err *err);
 	/* C. After the lane has stopped. */
@@ -97,24 +98,26 @@ struct tier_ops {
 	 * may register with its device. Failure to register is not an error; it falls back. */
 	void (*host_memory)(struct tier *t, void *base, size_t bytes);
 	/* C, optional, before lane_start: the backend's share of the daemon's staging segment, whole
-	 * pages, perhaps less than it wanted (never less than one block). It stands between the CRC of
-	 * what is written and the device, so that nobody changes the bytes in between. */
+	 * pages, perhaps less than it wanted (never less than one block). It stands between the CRC
+	 * of what is written and the device, so that nobody changes the bytes in between. */
 	void (*staging)(struct tier *t, void *base, size_t bytes);
-	/* C, optional: pages of [offset, bytes) hold nothing and may be given back to the system. */
+	/* C, optional: pages of [offset, bytes) hold nothing and may go back to the system. */
 	void (*trim)(struct tier *t, uint64_t offset, uint64_t bytes);
-	/* L. `wake_fd` is an eventfd that becomes readable when xfers are queued; wait() watches it. */
+	/* L. `wake_fd` is a non-blocking eventfd that becomes readable when xfers are queued:
+	 * wait() watches it, the lane reads it. */
 	int (*lane_start)(struct tier *t, int wake_fd, struct err *err);
 	/* L. */
 	void (*lane_stop)(struct tier *t);
-	/* L. 0: the backend holds the xfer until reap returns it; -EBUSY: full, offer it again after
-	 * the next reap. Never any other value: a failure is the xfer's result. */
+	/* L. 0: the backend holds the xfer (and may use its link) until reap returns it; -EBUSY:
+	 * full, offer it again after the next reap, and less urgent ones only after it. Never any
+	 * other value: a failure is the xfer's result. */
 	int (*queue)(struct tier *t, struct xfer *x);
 	/* L. What was queued is to be started. */
 	void (*commit)(struct tier *t);
 	/* L. At most `max` finished xfers. Does not block. */
 	unsigned (*reap)(struct tier *t, struct xfer **done, unsigned max);
-	/* L. Blocks until a completion is there, `wake_fd` is readable, or timeout_ns has passed
-	 * (negative: no limit). Called only when the last reap returned nothing. */
+	/* L. Blocks until reap() has something to do, `wake_fd` is readable, or timeout_ns has
+	 * passed (negative: no limit). Called only when the last reap returned nothing. */
 	void (*wait)(struct tier *t, int64_t timeout_ns);
 };
 
@@ -122,7 +125,7 @@ struct tier_ops {
 extern const struct tier_ops *const tier_backends[];
 const struct tier_ops *tier_find(enum tier_kind kind, const char *name);
 
-/* CRC-32C of what a WRITE carries and a READ must match. */
+/* "hbm", "dram", "nvme" */
 const char *tier_kind_name(enum tier_kind kind);
 
 #endif

@@ -39,12 +39,18 @@ struct topo_share {
 	unsigned os_index;
 	uint64_t offset, bytes;
 };
-/* mode: 0 nearest (the nodes with CPUs, else any usable), 1 interleave over all usable nodes,
- * 2 off (one share, node 0, not bound). Returns the number of shares, at most `max`. */
-unsigned topo_plan(const struct topology *topo, int mode, uint64_t bytes, struct topo_share *ret,
-		   unsigned max);
+enum topo_mode {
+	TOPO_NEAREST,    /* over the nodes that have CPUs, if any has */
+	TOPO_INTERLEAVE, /* over all usable nodes */
+	TOPO_OFF,        /* one share, never bound */
+};
+/* Each node's share is as its memory. Without NUMA there is one share. Returns the number of
+ * shares, at most `max`. */
+unsigned topo_plan(const struct topology *topo, enum topo_mode mode, uint64_t bytes,
+		   struct topo_share *ret, unsigned max);
 /* Binds a mapping by the plan; a failure is logged and ignored. */
-void topo_bind(const struct topology *topo, void *base, const struct topo_share *shares, unsigned n);
+void topo_bind(const struct topology *topo, void *base, const struct topo_share *shares,
+	       unsigned n);
 /* Binds the calling thread to CPUs of a node; no effect without NUMA. */
 void topo_run_on(const struct topology *topo, unsigned os_index);
 void topo_print(const struct topology *topo, FILE *to);

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tiers/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21U << 26)
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define PAGE_BYTES     KIB(4)
+#define HUGE_BYTES     MIB(2)
+#define TOUCH_BYTES    MIB(32) /* a thread's piece of work */
+#define TOUCH_THREADS  16
+#define SEEK_MIN_BYTES KIB(64) /* below, a memset is cheaper than asking what was touched */
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static int memfd_make(const char *name, unsigned flags)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | flags);
+
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+	return fd;
+}
+
+/* Maps at a multiple of 2 MiB, or large pages could not be used. */
+static void *map_aligned(int fd, uint64_t bytes)
+{
+	char *room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *at = (char *)ALIGN_UP((uintptr_t)room, HUGE_BYTES);
+	void *base;
+
+	if (room == MAP_FAILED)
+		return MAP_FAILED;
+	base = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (base == MAP_FAILED) {
+		int was = errno;
+
+		munmap(room, bytes + HUGE_BYTES);
+		errno = was;
+		return MAP_FAILED;
+	}
+	if (at > room)
+		munmap(room, (size_t)(at - room));
+	munmap(at + bytes, (size_t)(room + HUGE_BYTES - at));
+	return base;
+}
+
+static int file_open(const struct arena_options *o, bool pool, struct arena *a)
+{
+	a->page_bytes = pool ? HUGE_BYTES : PAGE_BYTES;
+	a->bytes = ALIGN_UP(o->bytes, a->page_bytes);
+	a->fd = memfd_make(o->name, pool ? MFD_HUGETLB | MFD_HUGE_2MB : 0);
+	if (a->fd < 0)
+		return -errno;
+	a->base = MAP_FAILED;
+	if (ftruncate(a->fd, (off_t)a->bytes) < 0 ||
+	    fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ||
+	    (a->base = map_aligned(a->fd, a->bytes)) == MAP_FAILED) {
+		int r = -errno;
+
+		close(a->fd);
+		return r;
+	}
+	return 0;
+}
+
+void arena_destroy(struct arena *a)
+{
+	munmap(a->base, a->bytes);
+	close(a->fd);
+	a->base = NULL;
+	a->fd = -1;
+}
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+struct touch {
+	const struct arena_options *options;
+	struct arena *arena;
+	struct topo_share shares[TOPO_NODES_MAX];
+	_Atomic uint64_t next[TOPO_NODES_MAX]; /* bytes of each share that somebody took on */
+	unsigned share_count;
+	_Atomic int result;
+	_Atomic uint64_t touched;
+};
+
+struct touch_thread {
+	struct touch *touch;
+	unsigned first; /* the share it begins with */
+	pthread_t thread;
+};
+
+/* Linux before 5.14: the pages are reserved first, so that the stores below cannot fault. */
+static int touch_by_hand(const struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	volatile char *p = (char *)a->base + offset;
+
+	if (fallocate(a->fd, 0, (off_t)offset, (off_t)bytes) < 0)
+		return -errno;
+	for (uint64_t i = 0; i < bytes; i += PAGE_BYTES)
+		p[i] = 0;
+	return 0;
+}
+
+static int touch_piece(const struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	int r;
+
+	do
+		r = madvise((char *)a->base + offset, bytes, MADV_POPULATE_WRITE);
+	while (r < 0 && (errno == EINTR || errno == EAGAIN));
+	if (r < 0 && errno == EINVAL)
+		return touch_by_hand(a, offset, bytes);
+	return r < 0 ? -errno : 0;
+}
+
+static void touch_share(struct touch *t, unsigned s)
+{
+	const struct topo_share *share = &t->shares[s];
+
+	while (atomic_load(&t->result) == 0) {
+		uint64_t at = atomic_fetch_add(&t->next[s], TOUCH_BYTES);
+		uint64_t n;
+		int r;
+
+		if (at >= share->bytes)
+			return;
+		n = MIN(share->bytes - at, TOUCH_BYTES);
+		r = touch_piece(t->arena, share->offset + at, n);
+		if (r < 0)
+			atomic_store(&t->result, r);
+		else
+			atomic_fetch_add(&t->touched, n);
+	}
+}
+
+/* Begins with its own node's share, then helps with the others: where pages lie was bound before.
+ */
+static void *touch_main(void *arg)
+{
+	struct touch_thread *me = arg;
+	struct touch *t = me->touch;
+
+	if (t->options->topo != NULL && t->options->share_count > 0)
+		topo_run_on(t->options->topo, t->shares[me->first].os_index);
+	for (unsigned i = 0; i < t->share_count; i++)
+		touch_share(t, (me->first + i) % t->share_count);
+	return NULL;
+}
+
+static unsigned touch_threads(const struct arena *a)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t pieces = (a->bytes + TOUCH_BYTES - 1) / TOUCH_BYTES;
+
+	return (unsigned)MIN(MIN((uint64_t)MAX(cpus, 1), pieces), (uint64_t)TOUCH_THREADS);
+}
+
+/* All of them, the caller's too, are threads of their own: the caller's CPUs stay as they are. */
+static unsigned touch_run(struct touch *t)
+{
+	struct touch_thread threads[TOUCH_THREADS];
+	unsigned want = touch_threads(t->arena), n = 0;
+
+	for (; n < want; n++) {
+		threads[n] = (struct touch_thread){ .touch = t, .first = n % t->share_count };
+		if (pthread_create(&threads[n].thread, NULL, touch_main, &threads[n]) != 0)
+			break;
+	}
+	if (n == 0)
+		for (unsigned s = 0; s < t->share_count; s++)
+			touch_share(t, s);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(threads[i].thread, NULL);
+	return MAX(n, 1u);
+}
+
+static int touch_all(const struct arena_options *o, struct arena *a, unsigned *ret_threads,
+		     struct err *err)
+{
+	struct touch t = { .options = o, .arena = a, .share_count = MAX(o->share_count, 1u) };
+	int r;
+
+	ASSERT(o->share_count <= TOPO_NODES_MAX);
+	t.shares[0] = (struct topo_share){ .bytes = a->bytes };
+	for (unsigned i = 0; i < o->share_count; i++)
+		t.shares[i] = o->shares[i];
+	/* The arena may be longer than was planned for, by less than a page of the pool. */
+	t.shares[t.share_count - 1].bytes = a->bytes - t.shares[t.share_count - 1].offset;
+	*ret_threads = touch_run(&t);
+	r = atomic_load(&t.result);
+	if (r < 0)
+		return err_set(err, -r, "%s: memory ended after %" PRIu64 " of %" PRIu64 " MiB: %s",
+			       o->name, atomic_load(&t.touched) >> 20, a->bytes >> 20,
+			       strerror(-r));
+	return 0;
+}
+
+static int reserve_all(const struct arena_options *o, struct arena *a, struct err *err)
+{
+	int r;
+
+	do
+		r = fallocate(a->fd, 0, 0, (off_t)a->bytes);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return err_set(err, errno, "%s: %" PRIu64 " MiB of memory cannot be reserved: %m",
+			       o->name, a->bytes >> 20);
+	return 0;
+}
+
+/* ---- create -------------------------------------------------------------------------------- */
+
+static bool file_says(const char *path, const char *word)
+{
+	char text[128] = "";
+	FILE *f = fopen(path, "re");
+
+	if (f == NULL)
+		return false;
+	if (fgets(text, sizeof(text), f) == NULL)
+		text[0] = '\0';
+	fclose(f);
+	return strstr(text, word) != NULL;
+}
+
+/* Whether an madvise() on shared memory has an effect at all; the word in brackets is in force. */
+static bool shmem_takes_advice(void)
+{
+	static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+	return file_says(path, "[advise]") || file_says(path, "[always]") ||
+	       file_says(path, "[within_size]") || file_says(path, "[force]");
+}
+
+static int fill(const struct arena_options *o, struct arena *a, const char *pages, struct err *err)
+{
+	unsigned threads = 0;
+	int r;
+
+	if (o->topo != NULL && o->share_count > 0)
+		topo_bind(o->topo, a->base, o->shares, o->share_count);
+	r = o->touch ? touch_all(o, a, &threads, err) : reserve_all(o, a, err);
+	if (r < 0) {
+		arena_destroy(a);
+		return r;
+	}
+	if (o->touch)
+		snprintf(a->chosen, sizeof(a->chosen), "%s, touched by %u threads", pages, threads);
+	else
+		snprintf(a->chosen, sizeof(a->chosen), "%s, reserved", pages);
+	return 0;
+}
+
+static int create_pool(const struct arena_options *o, struct arena *a, struct err *err)
+{
+	int r = file_open(o, true, a);
+
+	if (r < 0)
+		return err_set(err, -r, "%s: %" PRIu64 " pages of 2 MiB from the pool: %s", o->name,
+			       (o->bytes + HUGE_BYTES - 1) / HUGE_BYTES, strerror(-r));
+	return fill(o, a, "2 MiB pages of the pool", err);
+}
+
+static int create_plain(const struct arena_options *o, bool advise, struct arena *a,
+			struct err *err)
+{
+	int r = file_open(o, false, a);
+
+	if (r < 0)
+		return err_set(err, -r, "%s: a memfd of %" PRIu64 " bytes: %s", o->name, o->bytes,
+			       strerror(-r));
+	if (advise && madvise(a->base, a->bytes, MADV_HUGEPAGE) < 0)
+		advise = false;
+	return fill(o, a, advise ? "transparent 2 MiB pages" : "4 KiB pages", err);
+}
+
+int arena_create(const struct arena_options *o, struct arena *ret, struct err *err)
+{
+	struct err pool = ERR_INIT;
+	struct arena a = { .fd = -1 };
+	bool advise;
+	int r;
+
+	ASSERT(o->bytes > 0);
+	if (o->huge != ARENA_HUGE_OFF && create_pool(o, &a, &pool) == 0) {
+		*ret = a;
+		return 0;
+	}
+	advise = o->huge != ARENA_HUGE_OFF && o->touch && shmem_takes_advice();
+	if (o->huge == ARENA_HUGE_REQUIRE && !advise)
+		return err_set(err, ENOMEM,
+			       "%s, and transparent ones for shared memory are off "
+			       "(/sys/kernel/mm/transparent_hugepage/shmem_enabled)",
+			       pool.text);
+	r = create_plain(o, advise, &a, err);
+	if (r < 0)
+		return r;
+	if (o->huge != ARENA_HUGE_OFF)
+		log_info(TIER, "%s; %s used instead", pool.text,
+			 advise ? "transparent ones" : "4 KiB");
+	*ret = a;
+	return 0;
+}
+
+/* ---- use ----------------------------------------------------------------------------------- */
+
+void arena_export(const struct arena *a, struct arena_token *ret)
+{
+	*ret = (struct arena_token){ .fd = a->fd, .bytes = a->bytes, .alignment = GRANULE_SMALL };
+}
+
+void arena_trim(struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	uint64_t begin = ALIGN_UP(offset, a->page_bytes);
+	uint64_t end = ALIGN_DOWN(offset + bytes, a->page_bytes);
+
+	ASSERT(offset <= a->bytes && bytes <= a->bytes - offset);
+	if (begin >= end)
+		return;
+	atomic_store(&a->trimmed, 1);
+	if (fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+		      (off_t)(end - begin)) < 0)
+		log_warn(TIER, "arena: %" PRIu64 " bytes could not be given back: %m", end - begin);
+}
+
+int arena_reserve(struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	int r;
+
+	if (bytes == 0 || !atomic_load(&a->trimmed))
+		return 0;
+	do
+		r = fallocate(a->fd, 0, (off_t)offset, (off_t)bytes);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -ENOMEM : 0;
+}
+
+/* Reserved pages that nobody ever touched count as a hole and are zeros already; leaving them so
+ * saves clearing them twice. A file system that cannot tell says that all is data. */
+void arena_zero(struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	uint64_t end = offset + bytes;
+
+	ASSERT(offset <= a->bytes && bytes <= a->bytes - offset);
+	while (offset < end) {
+		off_t data = (off_t)offset, hole = (off_t)end;
+
+		if (bytes >= SEEK_MIN_BYTES) {
+			data = lseek(a->fd, (off_t)offset, SEEK_DATA);
+			if (data < 0 && errno == ENXIO)
+				return;
+			data = data < 0 ? (off_t)offset : data;
+			hole = lseek(a->fd, data, SEEK_HOLE);
+		}
+		if ((uint64_t)data >= end)
+			return;
+		if (hole < data || (uint64_t)hole > end)
+			hole = (off_t)end;
+		memset((char *)a->base + data, 0, (size_t)(hole - data));
+		offset = (uint64_t)hole;
+	}
+}

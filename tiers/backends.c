@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tiers/tier.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "tiers/memory.h"
+
+/* One line a backend; the first of a kind is its default. */
+const struct tier_ops *const tier_backends[] = {
+	&memory_ops,
+	NULL,
+};
+
+const struct tier_ops *tier_find(enum tier_kind kind, const char *name)
+{
+	for (const struct tier_ops *const *ops = tier_backends; *ops != NULL; ops++)
+		if ((*ops)->kind == kind && (name == NULL || strcmp((*ops)->name, name) == 0))
+			return *ops;
+	return NULL;
+}
+
+const char *tier_kind_name(enum tier_kind kind)
+{
+	static const char *const names[] = { "hbm", "dram", "nvme" };
+
+	ASSERT(kind < TIER_KINDS);
+	return names[kind];
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tiers have in common whose arena the daemon maps itself (memory, dram): all operations but
+ * open(). Xfers are host copies into and out of the arena, made by the lane's thread in pieces, so
+ * that a demand overtakes a write-back that is under way. With a rate, the lane sleeps as long as a
+ * slower device would make it wait.
+ */
+#ifndef TIERD_TIERS_MAPPED_H
+#define TIERD_TIERS_MAPPED_H
+
+#include "tiers/arena.h"
+#include "tiers/tier.h"
+
+struct mapped_tier {
+	struct tier_base base;
+	struct arena arena;
+	uint64_t rate; /* bytes a second, 0: no limit; set before the lane starts */
+	/* The lane's. */
+	int wake_fd;
+	uint64_t ready_ns;                  /* when the device that is played has time again */
+	struct xfer *held[XFER_PRIORITIES]; /* one each: the lane keeps the queues */
+	uint64_t copied[XFER_PRIORITIES];   /* bytes of it that are done */
+};
+
+/* C. Makes the arena and the struct around it; `ops` are the backend's. */
+int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
+		struct mapped_tier **ret, struct err *err);
+
+/* For the backend's table; threads as in tier.h. */
+void mapped_close(struct tier *t);
+int mapped_export(struct tier *t, struct arena_token *ret, struct err *err);
+void mapped_trim(struct tier *t, uint64_t offset, uint64_t bytes);
+int mapped_lane_start(struct tier *t, int wake_fd, struct err *err);
+void mapped_lane_stop(struct tier *t);
+int mapped_queue(struct tier *t, struct xfer *x);
+void mapped_commit(struct tier *t);
+unsigned mapped_reap(struct tier *t, struct xfer **done, unsigned max);
+void mapped_wait(struct tier *t, int64_t timeout_ns);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tiers/memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tiers/mapped.h"
+
+static const struct config_sub fault_sub = { .rows = fault_rows,
+					     .size = sizeof(struct fault_config) };
+
+/* clang-format off */
+const struct config_row memory_rows[] = {
+	{ "size", CONFIG_BYTES, offsetof(struct memory_config, size), NULL, "1MiB", NULL,
+	  CONFIG_REQUIRED, "Bytes of host memory that play the device's memory; no %, as no device "
+	  "is there to take it of.", NULL, NULL },
+	{ "bandwidth", CONFIG_RATE, offsetof(struct memory_config, bandwidth), "0B/s", NULL, NULL,
+	  0, "Copies in and out are slowed down to this; 0B/s is no limit.", NULL, NULL },
+	{ "fault", CONFIG_MAP, offsetof(struct memory_config, fault), NULL, NULL, NULL,
+	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
+	  &fault_sub },
+	CONFIG_END
+};
+/* clang-format on */
+
+static int memory_open(const void *config, const struct topology *topo, struct tier **ret,
+		       struct err *err)
+{
+	const struct memory_config *c = config;
+	struct arena_options options = { .name = "hbm0",
+					 .bytes = c->size.bytes,
+					 .huge = ARENA_HUGE_OFF };
+	struct mapped_tier *m;
+	size_t said;
+	int r;
+
+	if (c->size.permille != 0)
+		return err_set(err, EINVAL,
+			       "hbm: a size in %% with `backend: memory`: there is no "
+			       "device to take it of");
+	r = mapped_open(&memory_ops, &options, &m, err);
+	if (r < 0)
+		return r;
+	m->rate = c->bandwidth;
+	said = strlen(m->base.chosen);
+	if (m->rate > 0)
+		snprintf(m->base.chosen + said, sizeof(m->base.chosen) - said, ", %" PRIu64 " MB/s",
+			 m->rate / 1000000);
+	*ret = (struct tier *)m;
+	return 0;
+}
+
+const struct tier_ops memory_ops = {
+	.name = "memory",
+	.help = "Host memory that stands in for a GPU's.",
+	.kind = TIER_KIND_HBM,
+	.rows = memory_rows,
+	.config_size = sizeof(struct memory_config),
+	.open = memory_open,
+	.close = mapped_close,
+	.export_arena = mapped_export,
+	.trim = mapped_trim,
+	.lane_start = mapped_lane_start,
+	.lane_stop = mapped_lane_stop,
+	.queue = mapped_queue,
+	.commit = mapped_commit,
+	.reap = mapped_reap,
+	.wait = mapped_wait,
+};
