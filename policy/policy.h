@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of policies. A policy is pure: it is told facts by events, keeps what it wants to know
- * of each tensor in `slot_size` bytes of its own, and answers which tensors should go (victims) or
- * come (prefetch). It has no clock (time comes in the fact), no lock, no I/O, and allocates nothing
- * after create. It never acts; the engine re-checks every pick. One instance a class; one thread
- * (the control thread) calls it. It never sees tiers/ or the engine: tiers are small numbers.
+ * The contract of policies. A policy is pure: it is told facts by events, keeps what it wants to
+ * know of each tensor in `slot_size` bytes of its own, and answers which tensors should go
+ * (victims) or come (prefetch). It has no clock (time comes in the fact), no lock, no I/O, and
+ * allocates nothing after create. It never acts; the engine re-checks every pick. One instance a
+ * class; one thread (the control thread) calls it. It never sees tiers/ or the engine: tiers are
+ * small numbers.
  */
 #ifndef TIERD_POLICY_POLICY_H
 #define TIERD_POLICY_POLICY_H
@@ -17,13 +18,18 @@
 #include "config/config.h"
 
 /* Tiers as policies see them: upper ones first. NONE: no replica there, or nowhere. */
-enum policy_tier { POLICY_TIER_HBM, POLICY_TIER_DRAM, POLICY_TIER_NVME, POLICY_TIERS,
-		   POLICY_TIER_NONE = 0xff };
+enum policy_tier {
+	POLICY_TIER_HBM,
+	POLICY_TIER_DRAM,
+	POLICY_TIER_NVME,
+	POLICY_TIERS,
+	POLICY_TIER_NONE = 0xff,
+};
 
 enum policy_event_kind {
 	POLICY_EVENT_CREATED,  /* tensor, bytes */
 	POLICY_EVENT_USED,     /* tensor, tier it was used in, access (TIERD_* bits) */
-	POLICY_EVENT_PREFETCH, /* hint: will be needed in `tier`; order of events is order of need */
+	POLICY_EVENT_PREFETCH, /* hint: will be needed in `tier`; in the order of need */
 	POLICY_EVENT_EVICT,    /* hint: not needed soon */
 	POLICY_EVENT_STEP,     /* an iteration ended; no tensor */
 	POLICY_EVENT_MOVED,    /* the evictable replica is now in `tier` (it was in `from`) */
@@ -52,8 +58,8 @@ struct policy_query {
 	uint64_t need_bytes; /* victims: at least this much; prefetch: at most this much */
 	uint64_t now_ns;
 	struct policy_cost cost;
-	/* Whether the engine could take this tensor now (not pinned, no move, not held). A fact asked
-	 * for, without side effect; the walk skips what it denies. */
+	/* Whether the engine could take this tensor now (not pinned, no move, not held). A fact
+	 * asked for, without side effect; the walk skips what it denies. */
 	bool (*eligible)(const void *ctx, uint32_t tensor);
 	const void *ctx;
 };
@@ -64,7 +70,8 @@ struct policy_pick {
 	double score; /* policy_score(); the engine merges classes by it, highest goes first */
 };
 
-/* The memory of slots: tensor i has `slot_size` bytes at base + i * stride, zeroed before CREATED. */
+/* The memory of slots: tensor i has `slot_size` bytes at base + i * stride, zeroed before CREATED.
+ * base and stride are multiples of 8. */
 struct policy_slots {
 	void *base;
 	size_t stride;
@@ -75,7 +82,7 @@ struct policy; /* each policy defines its own */
 
 struct policy_ops {
 	const char *name;
-	const char *help; /* one line for the reference */
+	const char *help;              /* one line for the reference */
 	const struct config_row *rows; /* its keys beside `policy:`, ends with CONFIG_END */
 	size_t config_size, slot_size;
 	/* `config` and `slots` stay valid until destroy. */
@@ -83,20 +90,22 @@ struct policy_ops {
 		      struct err *err);
 	void (*destroy)(struct policy *p);
 	void (*event)(struct policy *p, const struct policy_event *e);
-	/* At most `max` picks whose bytes reach need_bytes, best first by score. Fewer, or less, when
-	 * there are no more that are eligible. */
+	/* At most `max` picks whose bytes reach need_bytes, best first by score. Fewer, or less,
+	 * when there are no more that are eligible. */
 	size_t (*victims)(struct policy *p, const struct policy_query *q, struct policy_pick *picks,
 			  size_t max);
-	/* Tensors worth bringing into q->tier, earliest need first; score is -(seconds until needed). */
-	size_t (*prefetch)(struct policy *p, const struct policy_query *q, struct policy_pick *picks,
-			   size_t max);
+	/* Tensors worth bringing into q->tier, earliest need first; score is -(seconds until
+	 * needed). */
+	size_t (*prefetch)(struct policy *p, const struct policy_query *q,
+			   struct policy_pick *picks, size_t max);
 };
 
 /* All policies, in the order of the reference; ends with NULL. */
 extern const struct policy_ops *const policy_all[];
 const struct policy_ops *policy_find(const char *name);
 
-/* The one unit of scores: bytes x seconds until needed, per second that bringing them back costs. */
+/* The one unit of scores: bytes x seconds until needed, per second that bringing them back costs.
+ * Within the picks of one policy scores never rise, whatever the sizes: its order is its word. */
 static inline double policy_score(uint64_t bytes, double seconds_until_needed,
 				  const struct policy_cost *cost)
 {
