@@ -8,7 +8,10 @@
 /* One line a policy; the order is that of the reference. */
 #define POLICIES(X)     \
 	X(lru)          \
-	X(fifo)
+	X(fifo)         \
+	X(hotness)      \
+	X(pin_fraction) \
+	X(next_use)
 
 #define X(name) extern const struct policy_ops policy_##name;
 POLICIES(X)
