@@ -2,10 +2,10 @@
 /**
  * libtierd: tensors that live where they are needed next.
  *
- * A training process opens a connection to the tierd daemon of its box, creates tensors and asks for
- * each by handle when it needs it. `tierd_acquire` returns a pointer into memory shared with the
- * daemon; until `tierd_release` the bytes neither move nor go. Between the two calls of different
- * users tierd moves tensors between GPU memory (hbm), pinned host memory (dram) and NVMe.
+ * A training process opens a connection to the tierd daemon of its box, creates tensors and asks
+ * for each by handle when it needs it. `tierd_acquire` returns a pointer into memory shared with
+ * the daemon; until `tierd_release` the bytes neither move nor go. Between the two calls of
+ * different users tierd moves tensors between GPU memory (hbm), pinned host memory (dram) and NVMe.
  *
  * The traps, first:
  *  - A pointer is valid only between acquire and release. The next acquire may return another one.
@@ -13,7 +13,8 @@
  *    release, may be lost; nobody can tell.
  *  - tierd promises residency and that no written byte is lost. It does not arbitrate between
  *    writers: clients that write the same tensor at once synchronise among themselves.
- *  - TIERD_DISCARD says "I overwrite every byte": the old contents are gone once the acquire returns.
+ *  - TIERD_DISCARD says "I overwrite every byte": the old contents are gone once the acquire
+ * returns.
  *  - Nothing survives the daemon: when it ends, so do all tensors.
  *  - After fork() the child must not use the parent's connection: calls return -EPERM there.
  *  - Views that a process holds pin memory for everybody; release early.
@@ -21,9 +22,9 @@
  * Conventions: every call returns 0 (or a count where said) or a negative errno; outputs are
  * untouched on failure; `tierd_error` has the sentence. All sizes are bytes, all times nanoseconds.
  * Every call may be made by any thread, and by several at once on one `struct tierd`, unless its
- * text says otherwise. No call installs a signal handler or starts a thread. Besides the errors that
- * each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone and
- * -EPERM in a forked child.
+ * text says otherwise. No call installs a signal handler or starts a thread. Besides the errors
+ * that each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone
+ * and -EPERM in a forked child.
  */
 #ifndef TIERD_H
 #define TIERD_H
@@ -77,9 +78,11 @@ enum tierd_access {
 /** The place of host memory; a place >= 0 is a GPU's ordinal. */
 #define TIERD_HOST (-1)
 
-#define TIERD_NAME_MAX  255  /**< bytes of a name, without its end */
-#define TIERD_NDIM_MAX  8
-#define TIERD_BATCH_MAX 8192 /**< tensors in one acquire_batch, prefetch or evict; more is -E2BIG */
+#define TIERD_NAME_MAX 255 /**< bytes of a name, without its end */
+#define TIERD_NDIM_MAX 8
+#define TIERD_BATCH_MAX                                                           \
+	8192 /**< tensors in one acquire_batch, prefetch or evict; more is -E2BIG \
+	      */
 
 /** What to create. Zero-initialise it; reserved members must be 0. */
 struct tierd_spec {
@@ -94,12 +97,12 @@ struct tierd_spec {
 
 /** A pinned tensor. Filled by acquire, zeroed by release; a value of all zeros is no view. */
 struct tierd_view {
-	void *data;          /**< aligned to 512 bytes or more; not NULL even for 0 bytes */
-	uint64_t bytes;      /**< of the tensor as created, never rounded */
+	void *data;     /**< aligned to 512 bytes or more; not NULL even for 0 bytes */
+	uint64_t bytes; /**< of the tensor as created, never rounded */
 	tierd_tensor tensor;
-	int32_t place;       /**< TIERD_HOST or a GPU's ordinal */
-	uint32_t access;     /**< as acquired */
-	uint64_t cookie;     /**< the library's; do not touch */
+	int32_t place;   /**< TIERD_HOST or a GPU's ordinal */
+	uint32_t access; /**< as acquired */
+	uint64_t cookie; /**< the library's; do not touch */
 	uint64_t reserved[2];
 };
 
@@ -113,18 +116,18 @@ struct tierd_info {
 	uint32_t ndim;
 	uint64_t shape[TIERD_NDIM_MAX];
 	uint64_t bytes;
-	uint64_t version;       /**< grows each time the daemon has seen new bytes */
-	uint32_t state;         /**< enum tierd_state */
-	int32_t place;          /**< of the front; meaningful unless state is TIERD_STATE_ABSENT */
-	uint32_t dirty;         /**< 1: no lower tier holds these bytes yet */
-	uint32_t pins;          /**< of all clients */
+	uint64_t version; /**< grows each time the daemon has seen new bytes */
+	uint32_t state;   /**< enum tierd_state */
+	int32_t place;    /**< of the front; meaningful unless state is TIERD_STATE_ABSENT */
+	uint32_t dirty;   /**< 1: no lower tier holds these bytes yet */
+	uint32_t pins;    /**< of all clients */
 	uint64_t stored_bytes[3]; /**< valid bytes in hbm, dram, nvme, rounded as stored */
 	uint64_t reserved[8];
 };
 
 enum tierd_state {
-	TIERD_STATE_ABSENT,   /**< in no tier that clients can reach: nvme only, or never written */
-	TIERD_STATE_FILLING,  /**< being brought */
+	TIERD_STATE_ABSENT,  /**< in no tier that clients can reach: nvme only, or never written */
+	TIERD_STATE_FILLING, /**< being brought */
 	TIERD_STATE_RESIDENT,
 	TIERD_STATE_EVICTING, /**< a drop is being tried; pins still win */
 	TIERD_STATE_DROPPING, /**< being moved or dropped */
@@ -137,19 +140,19 @@ enum tierd_tier { TIERD_HBM, TIERD_DRAM, TIERD_NVME, TIERD_TIERS };
 /** Totals of the domain. Counters grow from the daemon's start. */
 struct tierd_stats {
 	struct {
-		uint64_t limit_bytes;       /**< as configured, 0: no such tier */
-		uint64_t resident_bytes;    /**< extents that hold valid bytes */
-		uint64_t reserved_bytes;    /**< extents taken, being filled ones among them */
-		uint64_t peak_bytes;        /**< highest reserved_bytes since start or the last mark */
-		uint64_t largest_free_bytes;/**< one extent of this size could be taken now */
+		uint64_t limit_bytes;    /**< as configured, 0: no such tier */
+		uint64_t resident_bytes; /**< extents that hold valid bytes */
+		uint64_t reserved_bytes; /**< extents taken, being filled ones among them */
+		uint64_t peak_bytes;     /**< highest reserved_bytes since start or the last mark */
+		uint64_t largest_free_bytes; /**< one extent of this size could be taken now */
 		uint64_t class_bytes[TIERD_CLASSES]; /**< resident, a class */
 	} tier[TIERD_TIERS];
-	uint64_t committed_bytes;   /**< admitted by create: rounded bytes of all tensors */
-	uint64_t admissible_bytes;  /**< create refuses beyond this */
+	uint64_t committed_bytes;  /**< admitted by create: rounded bytes of all tensors */
+	uint64_t admissible_bytes; /**< create refuses beyond this */
 	uint64_t tensors;
 	uint64_t moved_bytes[TIERD_TIERS][TIERD_TIERS]; /**< from, to */
 	uint64_t moves[TIERD_CLASSES][TIERD_TIERS][TIERD_TIERS];
-	uint64_t stall_ns;          /**< time that acquires waited, summed over waiters */
+	uint64_t stall_ns; /**< time that acquires waited, summed over waiters */
 	uint64_t misses, hits_logged, log_lost;
 	uint64_t reserved[16];
 };
@@ -179,7 +182,8 @@ TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64
  * tierd_release(), which is the only call still allowed with this `struct tierd`.
  *
  * @param t from tierd_open(), or NULL; not the caller's any more
- * @note Any thread, once, when no other thread is inside a call but tierd_release(). Does not block.
+ * @note Any thread, once, when no other thread is inside a call but tierd_release(). Does not
+ * block.
  */
 TIERD_API void tierd_close(struct tierd *t);
 
@@ -196,8 +200,8 @@ TIERD_API const char *tierd_error(struct tierd *t);
 /**
  * Creates tensors. They read as zeros until written and take no memory until then.
  *
- * A name belongs to the namespace of the connection. An unnamed tensor dies with the connection that
- * made it; a named one when the last connection of its namespace has gone and the configured
+ * A name belongs to the namespace of the connection. An unnamed tensor dies with the connection
+ * that made it; a named one when the last connection of its namespace has gone and the configured
  * `linger` has passed. All or nothing.
  *
  * @param specs n of them, read only during the call
@@ -240,8 +244,8 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  * @param ret the view; the caller's until tierd_release()
  * @return 0; -ETIMEDOUT not there at the deadline; -EBUSY likewise, and another process (its pid is
  *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
- *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its bytes
- *         could not be read back (tierd_error() names tensor, device and cause); -ENODEV no such
+ *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its
+ * bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV no such
  *         place; -EINVAL an access that is none; -EOVERFLOW 65535 pins of this tensor are held;
  *         -EINTR a signal came: nothing is held
  * @note Any thread. Blocks up to the timeout.
@@ -261,8 +265,8 @@ TIERD_API int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uin
  *
  * @param n 0 to TIERD_BATCH_MAX
  * @param ret n views, each released on its own
- * @return as tierd_acquire(); -E2BIG n is over the limit; -ENOSPC also when the tensors can never be
- *         in that place together
+ * @return as tierd_acquire(); -E2BIG n is over the limit; -ENOSPC also when the tensors can never
+ * be in that place together
  * @note Any thread. Blocks up to the timeout.
  */
 TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place,
@@ -278,8 +282,8 @@ TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, 
 TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
 
 /**
- * Says that tensors will be needed in a place, earliest first. A hint: what has no room or cannot be
- * read is left where it is.
+ * Says that tensors will be needed in a place, earliest first. A hint: what has no room or cannot
+ * be read is left where it is.
  *
  * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
  * @note Any thread. Does not wait for the moves.
@@ -312,8 +316,8 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(): what was written
- *         before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(): what was
+ * written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR
  * @note Any thread. Blocks until done. Not atomic against other writers of the same tensor.
  */
 TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offset, const void *from,
@@ -332,8 +336,8 @@ TIERD_API int tierd_step(struct tierd *t);
  *
  * @param tensors n handles; n = 0: all tensors of the namespace
  * @return 0; -ESTALE; -EIO as tierd_acquire(); -ENOSPC no room on nvme; -ENODEV there is no nvme
- *         tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below 4 KiB, which never goes
- *         to nvme, was named; -EINTR
+ *         tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below 4 KiB, which never
+ * goes to nvme, was named; -EINTR
  * @note Any thread. Blocks until done.
  */
 TIERD_API int tierd_flush(struct tierd *t, const tierd_tensor *tensors, size_t n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The shared memory between tierd and its clients, to the byte. Little-endian, fixed widths, no
- * pointers, no bitfields, no enums; reserved bytes are zero and checked. Every offset is asserted at
- * compile time below. docs/protocol.md explains; this file decides.
+ * pointers, no bitfields, no enums; reserved bytes are zero and checked. Every offset is asserted
+ * at compile time below. docs/protocol.md explains; this file decides.
  *
  *  T  descriptor table, one a domain: the daemon writes, clients map it read-only.
  *  C  control segment, one a client: its owner and the daemon write; all that is read from it is
@@ -24,7 +24,8 @@
 #define PROTOCOL_PLACE_HOST 0xffu
 #define PROTOCOL_NAME_MAX   255u
 
-/* ---- descriptor: word0 {generation:32, state:8, place:8, flags:16}, word1 {arena:16, offset:48} -- */
+/* ---- descriptor ----
+ * word0 {generation:32, state:8, place:8, flags:16}, word1 {arena:16, offset:48} */
 
 enum {
 	STATE_ABSENT = 0,
@@ -93,7 +94,7 @@ static inline uint64_t word1_offset(uint64_t w)
 	return w >> 16;
 }
 
-/* ---- pin slot: {pins:16, write_pins:16, written:1, filled:1, reserved:29, closing:1} ---------------------- */
+/* ---- pin slot: {pins:16, write_pins:16, written:1, filled:1, reserved:29, closing:1} ---- */
 
 typedef _Atomic uint64_t pin_slot;
 
@@ -105,9 +106,9 @@ typedef _Atomic uint64_t pin_slot;
 #define PIN_FILLED     0x0000000200000000ull
 #define PIN_ANY        (PIN_MASK | PIN_WRITE_MASK)
 /* The library's own note in a slot whose views outlive tierd_close(); nothing to the daemon. */
-#define PIN_CLOSING    0x8000000000000000ull
+#define PIN_CLOSING 0x8000000000000000ull
 
-/* ---- T ----------------------------------------------------------------------------------------- */
+/* ---- T ---- */
 
 /* What the daemon is doing, in table_header.awake. A producer of ring entries rings the doorbell
  * unless it is POLLING; a producer of log entries only when it is ASLEEP. */
@@ -134,7 +135,7 @@ static_assert(offsetof(struct table_header, boot_id) == 16, "");
 static_assert(offsetof(struct table_header, descriptors_offset) == 24, "");
 static_assert(offsetof(struct table_header, awake) == 64, "");
 
-/* ---- C ----------------------------------------------------------------------------------------- */
+/* ---- C ---- */
 
 /* An array in a segment. */
 struct layout_array {
@@ -155,11 +156,11 @@ struct control_header {
 	uint64_t client_version, server_version;
 	uint64_t reserved0[13];
 	/* One cache line each: who writes stands beside it. */
-	_Alignas(64) _Atomic uint32_t sq_tail;   /* client: entries submitted */
-	_Alignas(64) _Atomic uint32_t sq_head;   /* daemon: entries taken */
-	_Alignas(64) _Atomic uint32_t cq_tail;   /* daemon: entries completed; clients futex-wait here */
-	_Alignas(64) _Atomic uint32_t cq_head;   /* client: entries consumed */
-	_Alignas(64) _Atomic uint32_t cq_waiting;/* client: some thread sleeps on cq_tail */
+	_Alignas(64) _Atomic uint32_t sq_tail; /* client: entries submitted */
+	_Alignas(64) _Atomic uint32_t sq_head; /* daemon: entries taken */
+	_Alignas(64) _Atomic uint32_t cq_tail; /* daemon: entries completed; clients sleep here */
+	_Alignas(64) _Atomic uint32_t cq_head; /* client: entries consumed */
+	_Alignas(64) _Atomic uint32_t cq_waiting; /* client: some thread sleeps on cq_tail */
 };
 #define CONTROL_HEADER_BYTES 4096u
 static_assert(offsetof(struct control_header, sq) == 32, "");
@@ -168,20 +169,20 @@ static_assert(offsetof(struct control_header, sq_tail) == 320, "");
 static_assert(offsetof(struct control_header, cq_waiting) == 576, "");
 static_assert(sizeof(struct control_header) == 640, "");
 
-#define SQ_ENTRIES      256u /* = CQ entries = requests outstanding: completions always have room */
-#define TEXT_BYTES      256u /* one error sentence a request id */
-#define PAYLOAD_SLOTS   32u
-#define PAYLOAD_BYTES   65536u
-#define WINDOW_SLOTS    8u  /* copy_in and copy_out of what is in no mapped tier */
-#define WINDOW_BYTES    1048576u
-#define LOGS            64u /* threads with a log of their own; uses of more threads go unlogged */
-#define LOG_ENTRIES     2048u
-#define LOG_HEADER      64u
-#define LOG_STRIDE      (LOG_HEADER + LOG_ENTRIES * 8u)
+#define SQ_ENTRIES    256u /* = CQ entries = requests outstanding: completions always have room */
+#define TEXT_BYTES    256u /* one error sentence a request id */
+#define PAYLOAD_SLOTS 32u
+#define PAYLOAD_BYTES 65536u
+#define WINDOW_SLOTS  8u /* copy_in and copy_out of what is in no mapped tier */
+#define WINDOW_BYTES  1048576u
+#define LOGS          64u /* threads with a log of their own; uses of more threads go unlogged */
+#define LOG_ENTRIES   2048u
+#define LOG_HEADER    64u
+#define LOG_STRIDE    (LOG_HEADER + LOG_ENTRIES * 8u)
 
-/* Access log of one thread: single producer. The producer never looks at the daemon's place: what is
- * overrun is lost and counted. Entry: {index:32, place:8, access:8, lap:16}; `lap` is the low bits of
- * (position / LOG_ENTRIES) + 1, so that a torn or old entry is told from a new one. */
+/* Access log of one thread: single producer. The producer never looks at the daemon's place: what
+ * is overrun is lost and counted. Entry: {index:32, place:8, access:8, lap:16}; `lap` is the low
+ * bits of (position / LOG_ENTRIES) + 1, so that a torn or old entry is told from a new one. */
 struct access_log {
 	_Atomic uint32_t owner; /* client: 0 free, else taken by a thread */
 	uint32_t reserved0;
@@ -192,21 +193,22 @@ struct access_log {
 static_assert(offsetof(struct access_log, entries) == LOG_HEADER, "");
 static_assert(sizeof(struct access_log) == LOG_STRIDE, "");
 
-static inline uint64_t log_entry_make(uint32_t index, uint8_t place, uint8_t access, uint64_t position)
+static inline uint64_t log_entry_make(uint32_t index, uint8_t place, uint8_t access,
+				      uint64_t position)
 {
 	return (uint64_t)index | (uint64_t)place << 32 | (uint64_t)access << 40 |
 	       ((position / LOG_ENTRIES + 1) & 0xffff) << 48;
 }
 
-/* ---- ring entries ------------------------------------------------------------------------------ */
+/* ---- ring entries ---- */
 
 struct sq_entry {
 	uint32_t id;     /* request: index into texts[], < SQ_ENTRIES, one outstanding at a time */
 	uint16_t opcode; /* OP_* */
 	uint8_t place;   /* PROTOCOL_PLACE_HOST or a GPU's ordinal */
 	uint8_t access;  /* TIERD_READ | TIERD_WRITE | TIERD_DISCARD */
-	uint32_t index, generation; /* the tensor, where the opcode has one */
-	int64_t timeout_ns;         /* negative: for ever */
+	uint32_t index, generation;      /* the tensor, where the opcode has one */
+	int64_t timeout_ns;              /* negative: for ever */
 	uint32_t payload, payload_bytes; /* offset into the payload area and length, 0: none */
 	uint64_t offset, bytes;          /* COPY: range in the tensor */
 	uint32_t count;                  /* of what the payload lists */
@@ -220,8 +222,8 @@ static_assert(offsetof(struct sq_entry, count) == 48, "");
 
 struct cq_entry {
 	uint32_t id;
-	int32_t result; /* 0 or a count, or -errno: then texts[id] has the sentence */
-	uint64_t value; /* by opcode */
+	int32_t result;         /* 0 or a count, or -errno: then texts[id] has the sentence */
+	uint64_t value;         /* by opcode */
 	uint32_t payload_bytes; /* written into the request's payload */
 	uint32_t reserved0;
 	uint64_t reserved[5];
@@ -229,21 +231,22 @@ struct cq_entry {
 static_assert(sizeof(struct cq_entry) == 64, "");
 
 /* Opcodes: X(name, number, "what payload and value are"). Numbers are for ever. */
-#define PROTOCOL_OPCODES(X) \
-	X(ACQUIRE, 1, "bring index to place; payload: count handles for a batch, else none") \
-	X(CANCEL, 2, "request `window` is not wanted any more; both complete") \
+#define PROTOCOL_OPCODES(X)                                                                       \
+	X(ACQUIRE, 1, "bring index to place; payload: count handles for a batch, else none")      \
+	X(CANCEL, 2, "request `window` is not wanted any more; both complete")                    \
 	X(CREATE, 3, "payload: count struct wire_spec, each followed by its name; back: handles") \
-	X(LOOKUP, 4, "payload: name; back: one handle") \
-	X(DESTROY, 5, "payload: count handles") \
-	X(PREFETCH, 6, "payload: count handles, earliest need first") \
-	X(EVICT, 7, "payload: count handles") \
-	X(COPY_OUT, 8, "range of the tensor into window slot; -EAGAIN: resident now, pin it") \
-	X(COPY_IN, 9, "window slot into range of the tensor; -EAGAIN: resident now, pin it") \
-	X(STEP, 10, "an iteration ended") \
-	X(FLUSH, 11, "payload: count handles; count 0: the namespace") \
-	X(STAT, 12, "back: struct wire_info, name, namespace") \
-	X(LIST, 13, "offset: first index; back: struct wire_info + names, value: next index, 0 = end") \
-	X(TRIM, 14, "give unused pages back") \
+	X(LOOKUP, 4, "payload: name; back: one handle")                                           \
+	X(DESTROY, 5, "payload: count handles")                                                   \
+	X(PREFETCH, 6, "payload: count handles, earliest need first")                             \
+	X(EVICT, 7, "payload: count handles")                                                     \
+	X(COPY_OUT, 8, "range of the tensor into window slot; -EAGAIN: resident now, pin it")     \
+	X(COPY_IN, 9, "window slot into range of the tensor; -EAGAIN: resident now, pin it")      \
+	X(STEP, 10, "an iteration ended")                                                         \
+	X(FLUSH, 11, "payload: count handles; count 0: the namespace")                            \
+	X(STAT, 12, "back: struct wire_info, name, namespace")                                    \
+	X(LIST, 13,                                                                               \
+	  "offset: first index; back: struct wire_info + names, value: next index, 0 = end")      \
+	X(TRIM, 14, "give unused pages back")                                                     \
 	X(MARK, 15, "peaks begin anew")
 
 enum protocol_opcode {
@@ -258,7 +261,7 @@ struct wire_handle {
 
 /* CREATE: packed one after the other, each padded with its name to 8 bytes. */
 struct wire_spec {
-	uint32_t bytes; /* of this record, name and padding included */
+	uint32_t bytes;                          /* of this record, name and padding included */
 	uint8_t class_, dtype, ndim, name_bytes; /* name_bytes 0: unnamed */
 	uint64_t flags;
 	uint64_t shape[8];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Single-producer single-consumer rings of 64-byte entries in shared memory. Indices run freely;
- * each side keeps its own index in private memory and never trusts the other's beyond a range check.
- * An entry is copied out in one pass of relaxed atomic loads and only the copy is looked at.
+ * each side keeps its own index in private memory and never trusts the other's beyond a range
+ * check. An entry is copied out in one pass of relaxed atomic loads and only the copy is looked at.
  */
 #ifndef TIERD_PROTOCOL_RING_H
 #define TIERD_PROTOCOL_RING_H
@@ -34,9 +34,9 @@ static inline void ring_copy_in(void *entry, const void *from)
 		atomic_store_explicit(&to[i], words[i], memory_order_relaxed);
 }
 
-/* The full fence of an eventcount: between the store of a tail and the look at the sleeper's flag, and
- * between the store of that flag and the second look at the tail. ThreadSanitizer knows no fences;
- * under it an exchange on a word of its own stands in. */
+/* The full fence of an eventcount: between the store of a tail and the look at the sleeper's flag,
+ * and between the store of that flag and the second look at the tail. ThreadSanitizer knows no
+ * fences; under it an exchange on a word of its own stands in. */
 static inline void ring_fence(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -60,7 +60,8 @@ static inline int ring_take(const void *entries, uint32_t count, _Atomic uint32_
 		return 0;
 	if (tail - *head > count)
 		return -1;
-	ring_copy_out(ret, (const char *)entries + (size_t)(*head & (count - 1)) * RING_ENTRY_BYTES);
+	ring_copy_out(ret,
+		      (const char *)entries + (size_t)(*head & (count - 1)) * RING_ENTRY_BYTES);
 	*head += 1;
 	return 1;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The stats page: the daemon's counters in shared memory, readable without a request and by rows
- * that explain themselves. The daemon's control thread writes with relaxed stores; any client reads.
- * A snapshot is consistent when `sequence` was even and equal before and after.
+ * that explain themselves. The daemon's control thread writes with relaxed stores; any client
+ * reads. A snapshot is consistent when `sequence` was even and equal before and after.
  */
 #ifndef TIERD_PROTOCOL_STATS_PAGE_H
 #define TIERD_PROTOCOL_STATS_PAGE_H
@@ -13,42 +13,43 @@
 #define STATS_CLASSES 5
 
 /* Scalars: X(name, "unit", "help"). A new counter is one row. */
-#define STATS_SCALARS(X) \
-	X(uptime_ns, "ns", "since the daemon began to serve") \
-	X(clients, "clients", "connected now") \
-	X(tensors, "tensors", "existing now") \
-	X(committed_bytes, "bytes", "admitted by create: rounded bytes of all tensors") \
-	X(admissible_bytes, "bytes", "create refuses beyond this") \
-	X(hits_logged, "uses", "read from access logs") \
-	X(log_lost, "uses", "overrun in access logs") \
-	X(misses, "requests", "acquires that needed the daemon") \
-	X(stall_ns, "ns", "that acquires waited, summed over waiters") \
-	X(waiting, "requests", "acquires waiting now") \
-	X(moves_running, "moves", "in flight now") \
-	X(fills_zero, "moves", "first uses: zeroed or left to a discarding writer") \
-	X(drops_clean, "tensors", "fronts dropped without I/O") \
-	X(cleans, "moves", "fronts written to a lower tier while readable") \
-	X(cleans_void, "moves", "cleans voided by a writer") \
-	X(compactions, "moves", "extents moved within their tier") \
-	X(prefetches, "moves", "begun by hint or schedule") \
-	X(prefetches_unused, "tensors", "prefetched and dropped without a use") \
-	X(bad_picks, "picks", "policy picks that the engine refused") \
-	X(read_errors, "transfers", "failed, short or corrupt reads that were not mended by a retry") \
+#define STATS_SCALARS(X)                                                                       \
+	X(uptime_ns, "ns", "since the daemon began to serve")                                  \
+	X(clients, "clients", "connected now")                                                 \
+	X(tensors, "tensors", "existing now")                                                  \
+	X(committed_bytes, "bytes", "admitted by create: rounded bytes of all tensors")        \
+	X(admissible_bytes, "bytes", "create refuses beyond this")                             \
+	X(hits_logged, "uses", "read from access logs")                                        \
+	X(log_lost, "uses", "overrun in access logs")                                          \
+	X(misses, "requests", "acquires that needed the daemon")                               \
+	X(stall_ns, "ns", "that acquires waited, summed over waiters")                         \
+	X(waiting, "requests", "acquires waiting now")                                         \
+	X(moves_running, "moves", "in flight now")                                             \
+	X(fills_zero, "moves", "first uses: zeroed or left to a discarding writer")            \
+	X(drops_clean, "tensors", "fronts dropped without I/O")                                \
+	X(cleans, "moves", "fronts written to a lower tier while readable")                    \
+	X(cleans_void, "moves", "cleans voided by a writer")                                   \
+	X(compactions, "moves", "extents moved within their tier")                             \
+	X(prefetches, "moves", "begun by hint or schedule")                                    \
+	X(prefetches_unused, "tensors", "prefetched and dropped without a use")                \
+	X(bad_picks, "picks", "policy picks that the engine refused")                          \
+	X(read_errors, "transfers",                                                            \
+	  "failed, short or corrupt reads that were not mended by a retry")                    \
 	X(write_errors, "transfers", "failed or short writes that were not mended by a retry") \
-	X(retries, "transfers", "transfers tried again") \
-	X(nvme_written_bytes, "bytes", "handed to nvme devices") \
-	X(nvme_read_bytes, "bytes", "taken from nvme devices") \
-	X(requests, "entries", "taken from submission rings") \
-	X(turns, "turns", "of the control loop") \
+	X(retries, "transfers", "transfers tried again")                                       \
+	X(nvme_written_bytes, "bytes", "handed to nvme devices")                               \
+	X(nvme_read_bytes, "bytes", "taken from nvme devices")                                 \
+	X(requests, "entries", "taken from submission rings")                                  \
+	X(turns, "turns", "of the control loop")                                               \
 	X(sleeps, "sleeps", "of the control thread, without a time limit")
 
 /* A tier (index: enum tier_kind order hbm, dram, nvme). */
-#define STATS_PER_TIER(X) \
-	X(limit_bytes, "bytes", "as configured, 0: no such tier") \
-	X(resident_bytes, "bytes", "extents that hold valid bytes") \
-	X(reserved_bytes, "bytes", "extents taken, being filled ones among them") \
+#define STATS_PER_TIER(X)                                                             \
+	X(limit_bytes, "bytes", "as configured, 0: no such tier")                     \
+	X(resident_bytes, "bytes", "extents that hold valid bytes")                   \
+	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")     \
 	X(peak_bytes, "bytes", "highest reserved_bytes since start or the last mark") \
-	X(largest_free_bytes, "bytes", "largest extent that could be taken now") \
+	X(largest_free_bytes, "bytes", "largest extent that could be taken now")      \
 	X(queue_waiters, "requests", "waiting for room now")
 
 struct stats_page {
@@ -66,8 +67,8 @@ struct stats_page {
 #undef X
 		_Atomic uint64_t class_bytes[STATS_CLASSES];
 	} tier[STATS_TIERS];
-	_Atomic uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];                 /* from, to */
-	_Atomic uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS];        /* class, from, to */
+	_Atomic uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];          /* from, to */
+	_Atomic uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS]; /* class, from, to */
 	_Atomic uint64_t class_stall_ns[STATS_CLASSES];
 	char chosen[8][128]; /* what probing chose, a line a tier; "" ends */
 };

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Acquire and release. A hit is: log entry, pin, second look, and no system call. A miss is a
+ * request to the daemon, after which the same try is made again.
+ */
+#include "libclient/acquire.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "libclient/close.h"
+#include "libclient/error.h"
+#include "libclient/request.h"
+
+/* Wanted again by reclaim between answer and pin, this many times, when the caller does not wait.
+ */
+#define ROUNDS_WITHOUT_WAIT 3u
+
+/* One acquire while it goes on. */
+struct want {
+	const tierd_tensor *tensors;
+	size_t n;
+	int place;
+	uint8_t wire_place;
+	uint32_t access;
+	int64_t timeout_ns;
+	uint64_t until_ns; /* REQUEST_NEVER: for ever */
+};
+
+static inline void view_fill(struct tierd *t, tierd_tensor h, int place, uint32_t access,
+			     void *data, uint64_t bytes, struct tierd_view *ret)
+{
+	*ret = (struct tierd_view){
+		.data = data,
+		.bytes = bytes,
+		.tensor = h,
+		.place = place,
+		.access = access,
+		.cookie = t->hot.cookie | access,
+	};
+}
+
+int acquire_refused(struct tierd *t, tierd_tensor h, int rc)
+{
+	int gone = client_usable(t);
+
+	if (gone < 0)
+		return gone;
+	switch (rc) {
+	case TRY_STALE:
+		return error_set(ESTALE, "tensor %u.%u was destroyed, or never was", h.index,
+				 h.generation);
+	case TRY_FULL:
+		return error_set(EOVERFLOW, "tensor %u.%u: %u pins are held", h.index, h.generation,
+				 (unsigned)PIN_MASK);
+	default:
+		return error_set(EPROTO, "tensor %u.%u: its descriptor leaves every arena", h.index,
+				 h.generation);
+	}
+}
+
+static void unpin(struct tierd *t, const struct want *w, size_t n)
+{
+	uint64_t old;
+
+	while (n-- > 0)
+		pin_lower(&t->hot.slots[w->tensors[n].index], w->access, &old);
+}
+
+/* Pins all or none. `log`: this is the first try, which the log tells of, hit or miss. *ret_at: the
+ * tensor that was refused. */
+static int pin_all(struct tierd *t, const struct want *w, bool log, size_t *ret_at)
+{
+	uint32_t count = atomic_load_explicit(&t->hot.count, memory_order_relaxed);
+
+	for (size_t i = 0; i < w->n; i++) {
+		int rc = w->tensors[i].index < count ? TRY_HIT : TRY_STALE;
+
+		if (rc == TRY_HIT && log)
+			access_log_put(t, w->tensors[i].index, w->wire_place, w->access);
+		if (rc == TRY_HIT)
+			rc = try_pin(t, w->tensors[i], w->wire_place, w->access);
+		if (rc == TRY_HIT)
+			continue;
+		unpin(t, w, i);
+		*ret_at = i;
+		return rc;
+	}
+	return TRY_HIT;
+}
+
+/* Every pin stands: nothing can fail any more but a table that makes no sense. */
+static int view_all(struct tierd *t, const struct want *w, struct tierd_view *ret)
+{
+	uint64_t bytes;
+
+	for (size_t i = 0; i < w->n; i++) {
+		if (try_data(t, w->tensors[i], &bytes) != NULL)
+			continue;
+		unpin(t, w, w->n);
+		return acquire_refused(t, w->tensors[i], -EPROTO);
+	}
+	for (size_t i = 0; i < w->n; i++) {
+		void *data = try_data(t, w->tensors[i], &bytes);
+
+		try_commit(t, w->tensors[i], w->access);
+		view_fill(t, w->tensors[i], w->place, w->access, data, bytes, &ret[i]);
+	}
+	try_wake_daemon(t);
+	return 0;
+}
+
+static int64_t time_left(const struct want *w)
+{
+	uint64_t now;
+
+	if (w->until_ns == REQUEST_NEVER || w->timeout_ns == 0)
+		return w->timeout_ns;
+	now = clock_now_ns();
+	return now < w->until_ns ? (int64_t)(w->until_ns - now) : 0;
+}
+
+/* Asks the daemon for all of them and waits for its word. A batch travels as one entry with a list.
+ */
+static int ask(struct tierd *t, const struct want *w, bool *ret_interrupted)
+{
+	struct call c;
+	int rc = request_begin(t, CALL_SIGNALS | (w->n > 1 ? CALL_PAYLOAD : 0), OP_ACQUIRE, &c);
+
+	if (rc < 0)
+		return rc;
+	c.entry.place = w->wire_place;
+	c.entry.access = (uint8_t)w->access;
+	c.entry.timeout_ns = time_left(w);
+	c.entry.index = w->tensors[0].index;
+	c.entry.generation = w->tensors[0].generation;
+	if (w->n > 1) {
+		c.entry.count = (uint32_t)w->n;
+		c.entry.payload_bytes = (uint32_t)(w->n * sizeof(struct wire_handle));
+		memcpy(c.payload, w->tensors, c.entry.payload_bytes);
+	}
+	request_submit(t, &c);
+	rc = request_wait(t, &c, w->until_ns);
+	*ret_interrupted = c.interrupted;
+	if (rc >= 0)
+		request_end(t, &c);
+	return rc;
+}
+
+/* `round` requests were answered and the tensors went again before they could be pinned. */
+static int give_up(const struct want *w, unsigned round, bool interrupted)
+{
+	if (interrupted)
+		return error_set(EINTR, "a signal came");
+	if (w->timeout_ns == 0 ? round < ROUNDS_WITHOUT_WAIT
+			       : w->until_ns == REQUEST_NEVER || clock_now_ns() < w->until_ns)
+		return 0;
+	return error_set(ETIMEDOUT, "tensor %u.%u came %u times and went before it was pinned",
+			 w->tensors[0].index, w->tensors[0].generation, round);
+}
+
+/* After a first try that missed. */
+static int acquire_wait(struct tierd *t, struct want *w, struct tierd_view *ret)
+{
+	bool interrupted = false;
+	size_t at = 0;
+
+	w->until_ns = w->timeout_ns < 0 ? REQUEST_NEVER : clock_now_ns() + (uint64_t)w->timeout_ns;
+	for (unsigned round = 1;; round++) {
+		int rc = ask(t, w, &interrupted);
+
+		if (rc < 0)
+			return rc;
+		rc = pin_all(t, w, false, &at);
+		if (rc == TRY_HIT)
+			return view_all(t, w, ret);
+		if (rc != TRY_MISS)
+			return acquire_refused(t, w->tensors[at], rc);
+		rc = give_up(w, round, interrupted);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+static int arguments(const struct want *w)
+{
+	if (!access_valid(w->access))
+		return error_set(EINVAL, "access %#x is none", w->access);
+	if (w->n > TIERD_BATCH_MAX)
+		return error_set(E2BIG, "%zu tensors at once, at most %d", w->n, TIERD_BATCH_MAX);
+	return error_set(ENODEV, "no place %d", w->place);
+}
+
+/* Everything that is no hit at the first try. */
+static __attribute__((noinline)) int acquire_slow(struct tierd *t, struct want *w, size_t at,
+						  int rc, struct tierd_view *ret)
+{
+	if (rc != TRY_MISS)
+		return acquire_refused(t, w->tensors[at], rc);
+	/* The log entries of this try are worth a look before the daemon falls asleep; the request
+	 * wakes it anyhow. */
+	return acquire_wait(t, w, ret);
+}
+
+int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uint32_t access,
+		  int64_t timeout_ns, struct tierd_view *ret)
+{
+	struct want w;
+	uint8_t wire_place;
+	uint64_t bytes;
+	void *data;
+	int rc = TRY_STALE;
+
+	if (unlikely(!access_valid(access) || !place_to_wire(place, &wire_place)))
+		return arguments(&(struct want){ .n = 1, .place = place, .access = access });
+	if (likely(tensor.index < atomic_load_explicit(&t->hot.count, memory_order_relaxed))) {
+		access_log_put(t, tensor.index, wire_place, access);
+		rc = try_pin(t, tensor, wire_place, access);
+	}
+	if (likely(rc == TRY_HIT)) {
+		data = try_data(t, tensor, &bytes);
+		if (likely(data != NULL)) {
+			try_commit(t, tensor, access);
+			view_fill(t, tensor, place, access, data, bytes, ret);
+			try_wake_daemon(t);
+			return 0;
+		}
+		pin_lower(&t->hot.slots[tensor.index], access, &bytes);
+		rc = -EPROTO;
+	}
+	w = (struct want){ .tensors = &tensor,
+			   .n = 1,
+			   .place = place,
+			   .wire_place = wire_place,
+			   .access = access,
+			   .timeout_ns = timeout_ns };
+	return acquire_slow(t, &w, 0, rc, ret);
+}
+
+int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place,
+			uint32_t access, int64_t timeout_ns, struct tierd_view *ret)
+{
+	struct want w = { .tensors = tensors,
+			  .n = n,
+			  .place = place,
+			  .access = access,
+			  .timeout_ns = timeout_ns };
+	size_t at = 0;
+	int rc;
+
+	if (!access_valid(access) || n > TIERD_BATCH_MAX || !place_to_wire(place, &w.wire_place))
+		return arguments(&w);
+	if (n == 0)
+		return client_usable(t);
+	rc = pin_all(t, &w, true, &at);
+	if (rc == TRY_HIT)
+		return view_all(t, &w, ret);
+	return acquire_slow(t, &w, at, rc, ret);
+}
+
+/* A release that cannot be: it changes nothing. The cookie is of another connection, or of this one
+ * seen from a forked child, or no such pin stands. */
+static __attribute__((noinline)) void release_wrong(struct tierd *t, const struct tierd_view *v)
+{
+	if (t->hot.cookie == 0)
+		error_set(EPERM, "release in a forked child of process %d", (int)t->pid);
+	else if ((v->cookie & ~(uint64_t)0xff) != t->hot.cookie)
+		error_set(EINVAL, "release of a view of another connection");
+	else
+		error_set(EINVAL, "release of tensor %u.%u, which this view does not pin",
+			  v->tensor.index, v->tensor.generation);
+}
+
+void tierd_release(struct tierd *t, struct tierd_view *view)
+{
+	uint32_t access = (uint32_t)view->cookie & 0xff;
+	uint64_t old;
+
+	if (unlikely(view->cookie == 0))
+		return;
+	if (unlikely((view->cookie ^ access) != t->hot.cookie ||
+		     view->tensor.index >= t->hot.tensors ||
+		     !pin_lower(&t->hot.slots[view->tensor.index], access, &old))) {
+		release_wrong(t, view);
+		return;
+	}
+	memset(view, 0, sizeof(*view));
+	if (unlikely(old & PIN_CLOSING))
+		close_view_ended(t, 1);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One try at a pin, shared by acquire, its batches and the copies. Any thread.
+ */
+#ifndef TIERD_CLIENT_ACQUIRE_H
+#define TIERD_CLIENT_ACQUIRE_H
+
+#include <errno.h>
+
+#include "libclient/access_log.h"
+#include "libclient/client.h"
+#include "libclient/pin.h"
+
+/* Why a try was no hit; no sentence is set. */
+enum {
+	TRY_HIT = 0,
+	TRY_MISS = -EAGAIN,
+	TRY_STALE = -ESTALE,
+	TRY_FULL = -EOVERFLOW,
+};
+
+/* Flags that a hit may carry; any other needs a closer look. */
+#define WORD0_IGNORED ((uint64_t)FLAG_LARGE << 48)
+
+/* An UNFILLED front is for the writer that discards, and for those of this client after it. */
+static inline int try_flags(uint64_t word0, uint64_t slot, uint32_t access)
+{
+	if (word0_flags(word0) & FLAG_DOOMED)
+		return TRY_STALE;
+	if ((word0_flags(word0) & FLAG_UNFILLED) && !(access & TIERD_DISCARD) &&
+	    !(slot & PIN_FILLED))
+		return TRY_MISS;
+	return TRY_HIT;
+}
+
+/* What word0 says to somebody who wants this generation at this place; `slot` is the own slot. */
+static inline int try_word0(uint64_t word0, uint32_t generation, uint8_t place, uint64_t slot,
+			    uint32_t access)
+{
+	if (likely((word0 & ~WORD0_IGNORED) == word0_make(generation, STATE_RESIDENT, place, 0)))
+		return TRY_HIT;
+	if (word0_generation(word0) != generation || generation == 0)
+		return TRY_STALE;
+	if (word0_state(word0) != STATE_RESIDENT || word0_place(word0) != place)
+		return word0_flags(word0) & FLAG_DOOMED ? TRY_STALE : TRY_MISS;
+	return try_flags(word0, slot, access);
+}
+
+/* Raises the pin if the tensor is there, else leaves the counts as they were. The first look spares
+ * a miss its pin (and a writer's miss a false `written`); the second, after the exchange, decides.
+ * `index` is in range. */
+static inline int try_pin(struct tierd *t, tierd_tensor h, uint8_t place, uint32_t access)
+{
+	struct descriptor *d = &t->hot.descriptors[h.index];
+	pin_slot *slot = &t->hot.slots[h.index];
+	uint64_t word0 = atomic_load_explicit(&d->word0, memory_order_relaxed), old;
+	int rc = try_word0(word0, h.generation, place, PIN_FILLED, access);
+
+	if (unlikely(rc != TRY_HIT))
+		return rc;
+	if (unlikely(!pin_raise(slot, access, &old)))
+		return TRY_FULL;
+	/* Pairs with the daemon's exchange to EVICTING before it reads the slots. */
+	word0 = atomic_load_explicit(&d->word0, memory_order_seq_cst);
+	rc = try_word0(word0, h.generation, place, old, access);
+	if (unlikely(rc != TRY_HIT))
+		pin_lower(slot, access, &old);
+	return rc;
+}
+
+/* Under the own pin: says that this writer fills an UNFILLED front. Only once the acquire is sure
+ * to succeed, for from here on the old bytes are gone. */
+static inline void try_commit(struct tierd *t, tierd_tensor h, uint32_t access)
+{
+	uint64_t word0 =
+		atomic_load_explicit(&t->hot.descriptors[h.index].word0, memory_order_relaxed);
+
+	if (unlikely((access & TIERD_DISCARD) && (word0_flags(word0) & FLAG_UNFILLED)))
+		atomic_fetch_or_explicit(&t->hot.slots[h.index], PIN_FILLED, memory_order_seq_cst);
+}
+
+/* Under the own pin, word1 and the size stand still. NULL: outside every mapped arena. */
+static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_bytes)
+{
+	struct descriptor *d = &t->hot.descriptors[h.index];
+	uint64_t word1 = atomic_load_explicit(&d->word1, memory_order_relaxed);
+	uint64_t offset = word1_offset(word1);
+	const struct client_arena *a;
+
+	if (unlikely(word1_arena(word1) >= HELLO_ARENAS_MAX))
+		return NULL;
+	a = &t->hot.arenas[word1_arena(word1)];
+	if (unlikely(offset >= a->bytes || d->bytes > a->bytes - offset))
+		return NULL;
+	*ret_bytes = d->bytes;
+	return a->base + offset;
+}
+
+/* After the pins: a daemon asleep does not read logs, so wake it. */
+static inline void try_wake_daemon(struct tierd *t)
+{
+	if (unlikely(atomic_load_explicit(t->hot.awake, memory_order_seq_cst) == DAEMON_ASLEEP))
+		client_ring(t);
+}
+
+/* The byte of a place; false: no place has this number. */
+static inline bool place_to_wire(int place, uint8_t *ret)
+{
+	if (unlikely((unsigned)(place + 1) > PROTOCOL_PLACE_HOST))
+		return false;
+	*ret = (uint8_t)place; /* TIERD_HOST is PROTOCOL_PLACE_HOST */
+	return true;
+}
+
+static inline bool access_valid(uint32_t access)
+{
+	/* READ, WRITE, READ|WRITE, WRITE|DISCARD, READ|WRITE|DISCARD */
+	return access < 8 && ((0xceu >> access) & 1);
+}
+
+/* The sentence for a try that ended an acquire. */
+int acquire_refused(struct tierd *t, tierd_tensor h, int rc);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection as the library keeps it: what a hit reads (`hot`), in pages that the kernel wipes in
+ * a forked child, and the rest. Any thread; `lock` guards what its comment names. Nothing here is
+ * seen by users: tierd.h is.
+ */
+#ifndef TIERD_CLIENT_H
+#define TIERD_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "libclient/protocol/hello.h"
+#include "libclient/protocol/layout.h"
+#include "libclient/protocol/ring.h"
+#include "libclient/protocol/stats_page.h"
+#include "libclient/tierd.h"
+
+#define CLIENT_MAGIC     0x746c6364u
+#define CLIENT_HOT_BYTES 65536u /* whole pages whatever the page size is */
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+struct client_arena {
+	char *base;
+	uint64_t bytes; /* 0: not there */
+};
+
+/* All that the hit path reads. In a forked child it is all zeros: `count` refuses every handle and
+ * `cookie` matches no view, so that the check for a fork costs nothing. */
+struct client_hot {
+	_Atomic uint32_t
+		count;    /* descriptors and slots; 0 once the connection is broken or closed */
+	uint32_t tensors; /* `count` as it was, for releases */
+	struct descriptor *descriptors;
+	pin_slot *slots;
+	_Atomic uint32_t *awake; /* T's */
+	uint64_t cookie;         /* of this connection; the low 8 bits are free for the access */
+	struct client_arena arenas[HELLO_ARENAS_MAX];
+};
+
+enum request_state {
+	REQUEST_FREE,
+	REQUEST_TAKEN,       /* the caller fills its payload */
+	REQUEST_OUTSTANDING, /* the daemon has it */
+	REQUEST_DONE,
+};
+
+/* One a request id. Guarded by `lock`, but for the futex word. */
+struct request {
+	struct list link; /* in `waiters` while a thread sleeps on `word` */
+	enum request_state state;
+	bool forgotten;        /* nobody waits: whoever reaps the completion frees the id */
+	bool cancelled;        /* an OP_CANCEL was sent */
+	_Atomic uint32_t word; /* futex: WORD_* */
+	int payload, window;   /* slots held, -1: none */
+	struct cq_entry completion;
+};
+
+/* A segment as it is mapped here. */
+struct segment {
+	void *base;
+	uint64_t bytes;
+};
+
+struct tierd {
+	union {
+		struct client_hot hot;
+		char hot_pages[CLIENT_HOT_BYTES];
+	};
+	uint32_t magic;
+	pid_t pid;
+	int socket_fd, control_fd, doorbell_fd;
+	uint32_t client_id;
+	struct segment control, table, stats;
+
+	/* Views that outlive tierd_close(), see close.c. */
+	_Atomic uint64_t views_left;
+
+	uint64_t spin_ns; /* how long a waiter looks before it sleeps */
+
+	/* Places in C, validated once by map.c. */
+	struct control_header *header;
+	void *sq, *cq;
+	char *texts, *payloads, *windows;
+	struct access_log *logs;
+	uint32_t ids, payload_slots, window_slots, log_count;
+	uint32_t payload_bytes, window_bytes;
+
+	pthread_mutex_t lock; /* everything below */
+	bool broken;          /* the daemon is gone or broke the protocol: `broken_why` */
+	struct err broken_why;
+	uint32_t sq_tail, cq_head;
+	struct request requests[SQ_ENTRIES];
+	uint32_t ids_taken;
+	uint64_t payloads_free, windows_free; /* bitmaps */
+	int leader; /* id of the request whose thread sleeps on the CQ, -1 */
+	struct list waiters;
+	_Atomic uint32_t freed; /* futex: counts ids and slots given back */
+	uint32_t takers;        /* threads that wait for `freed` */
+	uint64_t bad_completions;
+};
+
+/* Rings the doorbell: one write. */
+void client_ring(struct tierd *t);
+
+/* Why a call cannot be served: -EPERM in a forked child, -EPIPE with the reason, else 0. */
+int client_usable(struct tierd *t);
+
+#endif

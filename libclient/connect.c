@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/connect.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define SYSTEM_SOCKET "/run/tierd/tierd.sock"
+
+int connect_path(const char *given, char *ret, size_t room, struct err *err)
+{
+	const char *env = getenv("TIERD_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (given == NULL && env != NULL && env[0] != '\0')
+		given = env;
+	if (given == NULL && runtime != NULL && runtime[0] != '\0') {
+		n = snprintf(ret, room, "%s/tierd.sock", runtime);
+		if (n > 0 && (size_t)n < room && access(ret, F_OK) == 0)
+			return 0;
+	}
+	n = snprintf(ret, room, "%s", given != NULL ? given : SYSTEM_SOCKET);
+	if (n < 0 || (size_t)n >= room)
+		return err_set(err, ENAMETOOLONG, "socket path of %d bytes, at most %zu fit", n,
+			       room - 1);
+	return 0;
+}
+
+static int connect_failed(const char *path, int code, struct err *err)
+{
+	switch (code) {
+	case EAGAIN:
+		return err_set(err, ETIMEDOUT, "%s: the daemon takes no connections", path);
+	case EPROTOTYPE:
+		return err_set(err, EPROTO, "%s is not a socket of tierd's kind", path);
+	case ENOTDIR:
+		return err_set(err, ENOENT, "%s: %s", path, strerror(code));
+	case ECONNREFUSED:
+		return err_set(err, code, "%s: no daemon serves this socket", path);
+	default:
+		return err_set(err, code, "%s: %s", path, strerror(code));
+	}
+}
+
+int connect_socket(const char *path, int *ret, struct err *err)
+{
+	struct timeval deadline = { .tv_sec = (time_t)(HELLO_DEADLINE_NS / NS_PER_S) };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return err_set(err, errno, "socket: %s", strerror(errno));
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	/* Bounds connect() too, which waits while the daemon's backlog is full. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof(deadline));
+	do
+		rc = connect(fd, (struct sockaddr *)&address, sizeof(address));
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0) {
+		rc = connect_failed(path, errno, err);
+		close(fd);
+		return rc;
+	}
+	*ret = fd;
+	return 0;
+}
+
+static int wait_readable(int fd, const char *path, uint64_t deadline_ns, struct err *err)
+{
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		uint64_t now = clock_now_ns();
+		int ms = now >= deadline_ns ? 0 : (int)((deadline_ns - now) / NS_PER_MS + 1);
+		int rc = poll(&p, 1, ms);
+
+		if (rc > 0)
+			return 0;
+		if (rc < 0 && errno != EINTR)
+			return err_set(err, errno, "%s: poll: %s", path, strerror(errno));
+		if (rc == 0 && ms == 0)
+			return err_set(err, ETIMEDOUT, "%s: no answer within %llu s", path,
+				       HELLO_DEADLINE_NS / NS_PER_S);
+	}
+}
+
+static void close_all(struct hello_fds *fds)
+{
+	while (fds->count > 0)
+		close(fds->fd[--fds->count]);
+}
+
+/* Collects every descriptor that came, so that none leaks whatever else is wrong. */
+static void take_fds(struct msghdr *m, struct hello_fds *ret)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (ret->count < ARRAY_SIZE(ret->fd))
+				ret->fd[ret->count++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+static int receive(int fd, const char *path, struct hello_reply *ret, struct hello_fds *ret_fds,
+		   struct err *err)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(ret_fds->fd))];
+	} control;
+	struct iovec iov = { .iov_base = ret, .iov_len = sizeof(*ret) };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = &control,
+			    .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && errno != ECONNRESET)
+		return err_set(err, errno, "%s: %s", path, strerror(errno));
+	if (n <= 0)
+		return err_set(err, ECONNREFUSED, "%s: the daemon hung up without an answer", path);
+	take_fds(&m, ret_fds);
+	if (m.msg_flags & MSG_CTRUNC)
+		return err_set(err, EMFILE, "%s: descriptors of the answer were cut off", path);
+	if ((m.msg_flags & MSG_TRUNC) || (size_t)n != sizeof(*ret))
+		return err_set(err, EPROTO, "%s: an answer of %zd bytes, not %zu", path, n,
+			       sizeof(*ret));
+	return 0;
+}
+
+static int check_reply(const struct hello_reply *r, const char *path, unsigned fds, struct err *err)
+{
+	if (r->magic != PROTOCOL_MAGIC)
+		return err_set(err, EPROTO, "%s: the answer is not tierd's", path);
+	if (r->result < 0 && r->result > -4096)
+		return err_set(err, -r->result, "%s: %.*s", path, (int)sizeof(r->text), r->text);
+	if (r->major != PROTOCOL_MAJOR)
+		return err_set(err, EPROTO, "%s: the daemon speaks version %u, this library %u",
+			       path, r->major, PROTOCOL_MAJOR);
+	if (r->result != 0 || r->arenas > HELLO_ARENAS_MAX || r->fds != HELLO_FDS + r->arenas ||
+	    fds != r->fds)
+		return err_set(err, EPROTO, "%s: %u descriptors came, %u were announced", path, fds,
+			       r->fds);
+	if (r->features != 0)
+		return err_set(err, EPROTO, "%s: features %#llx were not asked for", path,
+			       (unsigned long long)r->features);
+	return 0;
+}
+
+int connect_hello(int socket_fd, const char *path, const char *name_space, struct hello_reply *ret,
+		  struct hello_fds *ret_fds, struct err *err)
+{
+	struct hello_request hello = { .magic = PROTOCOL_MAGIC,
+				       .major = PROTOCOL_MAJOR,
+				       .minor = PROTOCOL_MINOR };
+	uint64_t deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
+	int rc;
+
+	hello.name_space_bytes = (uint32_t)strlen(name_space);
+	memcpy(hello.name_space, name_space, hello.name_space_bytes);
+	/* A refused connection may hold its answer already though sending fails. */
+	if (send(socket_fd, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+		return err_set(err, errno, "%s: %s", path, strerror(errno));
+	rc = wait_readable(socket_fd, path, deadline_ns, err);
+	if (rc < 0)
+		return rc;
+	ret_fds->count = 0;
+	rc = receive(socket_fd, path, ret, ret_fds, err);
+	if (rc == 0)
+		rc = check_reply(ret, path, ret_fds->count, err);
+	if (rc < 0)
+		close_all(ret_fds);
+	return rc;
+}

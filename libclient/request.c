@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/request.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "libclient/completion.h"
+#include "libclient/error.h"
+#include "libclient/futex.h"
+
+/* Ids that only OP_CANCEL may take: a full ring must not keep a signal from ending a wait. */
+#define IDS_FOR_CANCEL 4u
+#define GRACE_NS       NS_PER_S /* after the deadline, until an answer is given up */
+#define RETRY_NS       (5 * NS_PER_MS)
+
+void request_start(struct tierd *t)
+{
+	pthread_mutex_init(&t->lock, NULL);
+	list_init(&t->waiters);
+	t->leader = -1;
+	t->payloads_free = UINT64_MAX >> (64 - t->payload_slots);
+	t->windows_free = UINT64_MAX >> (64 - t->window_slots);
+	for (uint32_t i = 0; i < t->ids; i++) {
+		t->requests[i].payload = -1;
+		t->requests[i].window = -1;
+		list_init(&t->requests[i].link);
+	}
+}
+
+/* ---- ids and slots: `lock` is held ---- */
+
+static int slot_take(uint64_t *bitmap)
+{
+	int i = __builtin_ctzll(*bitmap);
+
+	*bitmap &= *bitmap - 1;
+	return i;
+}
+
+static int id_find(struct tierd *t, uint32_t keep_free)
+{
+	if (t->ids_taken + keep_free >= t->ids)
+		return -1;
+	for (uint32_t i = 0; i < t->ids; i++)
+		if (t->requests[i].state == REQUEST_FREE)
+			return (int)i;
+	return -1;
+}
+
+/* All or nothing, so that nobody holds one thing while waiting for another. */
+static int take(struct tierd *t, unsigned needs, uint32_t keep_free)
+{
+	struct request *r;
+	int id;
+
+	if (((needs & CALL_PAYLOAD) && t->payloads_free == 0) ||
+	    ((needs & CALL_WINDOW) && t->windows_free == 0))
+		return -1;
+	id = id_find(t, keep_free);
+	if (id < 0)
+		return -1;
+	r = &t->requests[id];
+	r->state = REQUEST_TAKEN;
+	r->forgotten = r->cancelled = false;
+	t->ids_taken++;
+	if (needs & CALL_PAYLOAD)
+		r->payload = slot_take(&t->payloads_free);
+	if (needs & CALL_WINDOW)
+		r->window = slot_take(&t->windows_free);
+	return id;
+}
+
+void request_give_back(struct tierd *t, struct request *r)
+{
+	ASSERT(r->state != REQUEST_FREE);
+	if (r->payload >= 0)
+		t->payloads_free |= (uint64_t)1 << r->payload;
+	if (r->window >= 0)
+		t->windows_free |= (uint64_t)1 << r->window;
+	r->payload = r->window = -1;
+	r->state = REQUEST_FREE;
+	t->ids_taken--;
+	atomic_fetch_add_explicit(&t->freed, 1, memory_order_relaxed);
+	if (t->takers > 0)
+		futex_wake(&t->freed, INT_MAX, false);
+}
+
+/* Waits until something was given back. Ids that are out with nobody waiting for them (sent and
+ * forgotten) are reaped here, by looking again every few milliseconds. */
+static int take_wait(struct tierd *t, uint32_t freed, unsigned needs)
+{
+	int rc;
+
+	t->takers++;
+	pthread_mutex_unlock(&t->lock);
+	rc = futex_wait(&t->freed, freed, clock_now_ns() + RETRY_NS, false);
+	pthread_mutex_lock(&t->lock);
+	t->takers--;
+	if (rc == -EINTR && (needs & CALL_SIGNALS))
+		return error_set(EINTR, "a signal came before the request was made");
+	return 0;
+}
+
+static int take_or_wait(struct tierd *t, unsigned needs)
+{
+	for (;;) {
+		uint32_t freed = atomic_load_explicit(&t->freed, memory_order_relaxed);
+		int id, rc;
+
+		completion_reap(t);
+		if (t->broken)
+			return error_set(EPIPE, "%s", t->broken_why.text);
+		id = take(t, needs, IDS_FOR_CANCEL);
+		if (id >= 0)
+			return id;
+		if (needs & CALL_TRY)
+			return -EAGAIN;
+		completion_check_daemon(t);
+		rc = take_wait(t, freed, needs);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+int request_begin(struct tierd *t, unsigned needs, uint16_t opcode, struct call *ret)
+{
+	int id = client_usable(t);
+
+	if (id < 0)
+		return id;
+	pthread_mutex_lock(&t->lock);
+	id = take_or_wait(t, needs);
+	pthread_mutex_unlock(&t->lock);
+	if (id < 0)
+		return id;
+	*ret = (struct call){ .needs = needs };
+	ret->entry.id = (uint32_t)id;
+	ret->entry.opcode = opcode;
+	ret->entry.timeout_ns = -1;
+	if (needs & CALL_PAYLOAD) {
+		ret->entry.payload = (uint32_t)t->requests[id].payload * t->payload_bytes;
+		ret->payload = t->payloads + ret->entry.payload;
+	}
+	if (needs & CALL_WINDOW) {
+		ret->entry.window = (uint32_t)t->requests[id].window;
+		ret->window = t->windows + (size_t)ret->entry.window * t->window_bytes;
+	}
+	return 0;
+}
+
+/* ---- submission ---- */
+
+static void put(struct tierd *t, const struct sq_entry *e)
+{
+	struct request *r = &t->requests[e->id];
+
+	ASSERT(r->state == REQUEST_TAKEN);
+	r->state = REQUEST_OUTSTANDING;
+	if (t->broken) {
+		completion_abandon(t, r);
+		return;
+	}
+	atomic_store_explicit(&r->word, WORD_PENDING, memory_order_relaxed);
+	ring_put(t->sq, t->ids, &t->header->sq_tail, &t->sq_tail, e);
+}
+
+/* The producer's half of the eventcount: tail, fence, look. */
+static void ring_unless_polling(struct tierd *t)
+{
+	ring_fence();
+	if (atomic_load_explicit(t->hot.awake, memory_order_seq_cst) != DAEMON_POLLING)
+		client_ring(t);
+}
+
+void request_submit(struct tierd *t, struct call *c)
+{
+	pthread_mutex_lock(&t->lock);
+	put(t, &c->entry);
+	pthread_mutex_unlock(&t->lock);
+	ring_unless_polling(t);
+}
+
+void request_send(struct tierd *t, struct call *c)
+{
+	pthread_mutex_lock(&t->lock);
+	t->requests[c->entry.id].forgotten = true;
+	put(t, &c->entry);
+	pthread_mutex_unlock(&t->lock);
+	ring_unless_polling(t);
+}
+
+/* `lock` is held. Without an id nothing is sent, and the next turn of the wait tries again. */
+static void send_cancel(struct tierd *t, struct request *r)
+{
+	struct sq_entry e = { .opcode = OP_CANCEL };
+	int id = take(t, 0, 0);
+
+	if (id < 0)
+		return;
+	e.id = (uint32_t)id;
+	e.window = (uint32_t)(r - t->requests);
+	t->requests[id].forgotten = true;
+	r->cancelled = true;
+	put(t, &e);
+	ring_unless_polling(t);
+}
+
+/* ---- waiting ---- */
+
+/* Sleeps once, as leader or not, with `lock` held before and after. */
+static int sleep_once(struct tierd *t, struct request *r, uint64_t until_ns)
+{
+	int id = (int)(r - t->requests), rc;
+
+	if (t->leader < 0 || t->leader == id) {
+		t->leader = id;
+		return completion_sleep(t, until_ns);
+	}
+	list_push_back(&t->waiters, &r->link);
+	pthread_mutex_unlock(&t->lock);
+	rc = futex_wait(&r->word, WORD_PENDING, until_ns, false);
+	pthread_mutex_lock(&t->lock);
+	/* DONE and LEAD take it off the list themselves. */
+	if (list_linked(&r->link))
+		list_remove(&r->link);
+	return rc;
+}
+
+/* Whether to stop waiting for an answer that is overdue. */
+static bool overdue(struct tierd *t, struct request *r, uint64_t until_ns)
+{
+	uint64_t now;
+
+	if (until_ns == REQUEST_NEVER)
+		return false;
+	now = clock_now_ns();
+	if (now < until_ns + GRACE_NS)
+		return false;
+	if (!r->cancelled)
+		send_cancel(t, r);
+	return true;
+}
+
+static int wait_done(struct tierd *t, struct call *c, struct request *r, uint64_t until_ns)
+{
+	for (;;) {
+		uint64_t wake_ns =
+			until_ns > UINT64_MAX - GRACE_NS ? UINT64_MAX : until_ns + GRACE_NS;
+		int rc;
+
+		completion_reap(t);
+		if (r->state == REQUEST_DONE)
+			return 0;
+		if (c->interrupted && !r->cancelled) {
+			send_cancel(t, r);
+			wake_ns = r->cancelled ? wake_ns : clock_now_ns() + RETRY_NS;
+		}
+		if (overdue(t, r, until_ns)) {
+			r->forgotten = true;
+			return -ETIMEDOUT;
+		}
+		rc = sleep_once(t, r, wake_ns);
+		if (rc == -EINTR && (c->needs & CALL_SIGNALS))
+			c->interrupted = true;
+	}
+}
+
+static int answer_check(struct tierd *t, struct call *c)
+{
+	const char *text = t->texts + (size_t)c->entry.id * TEXT_BYTES;
+	struct cq_entry *a = &c->answer;
+
+	if (a->result < -4095 || a->payload_bytes > (c->payload != NULL ? t->payload_bytes : 0))
+		return error_set(EPROTO, "the daemon's answer of %u bytes, result %d, cannot be",
+				 a->payload_bytes, a->result);
+	if (a->result >= 0)
+		return a->result;
+	/* The text is in shared memory: it is copied with a bound and believed to be text. */
+	if (text[0] == '\0')
+		return error_set(-a->result, "%s", strerror(-a->result));
+	return error_set(-a->result, "%.*s", (int)TEXT_BYTES - 1, text);
+}
+
+int request_wait(struct tierd *t, struct call *c, uint64_t until_ns)
+{
+	struct request *r = &t->requests[c->entry.id];
+	int rc;
+
+	pthread_mutex_lock(&t->lock);
+	rc = wait_done(t, c, r, until_ns);
+	completion_hand_over(t, r);
+	c->answer = r->completion;
+	if (rc == 0 && t->broken && c->answer.result == -EPIPE)
+		rc = error_set(EPIPE, "%s", t->broken_why.text);
+	pthread_mutex_unlock(&t->lock);
+	if (rc == -ETIMEDOUT)
+		return error_set(ETIMEDOUT, "the daemon gave no answer in time");
+	if (rc == 0)
+		rc = answer_check(t, c);
+	if (rc < 0)
+		request_end(t, c);
+	return rc;
+}
+
+void request_end(struct tierd *t, struct call *c)
+{
+	pthread_mutex_lock(&t->lock);
+	request_give_back(t, &t->requests[c->entry.id]);
+	pthread_mutex_unlock(&t->lock);
+}
+
+int request_run(struct tierd *t, struct call *c)
+{
+	int rc;
+
+	request_submit(t, c);
+	rc = request_wait(t, c, REQUEST_NEVER);
+	if (rc >= 0)
+		request_end(t, c);
+	return rc;
+}

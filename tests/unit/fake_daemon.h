@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The daemon's side of the protocol for one client, in a thread of the test: real memfds, socket
+ * and rings, and no tiers behind them. A test may put its own answers in place of the usual ones,
+ * hold requests back, and write anything into the shared memory.
+ */
+#ifndef TIERD_TESTS_FAKE_DAEMON_H
+#define TIERD_TESTS_FAKE_DAEMON_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "libclient/protocol/hello.h"
+#include "libclient/protocol/ring.h"
+#include "libclient/protocol/stats_page.h"
+
+#define FAKE_TENSORS     4096u
+#define FAKE_TENSOR_SIZE 4096u /* of arena for each */
+#define FAKE_ARENA       (FAKE_TENSORS * (uint64_t)FAKE_TENSOR_SIZE)
+
+struct fake;
+/* Answers one entry; false: as usual. Under `lock`. */
+typedef bool fake_answer(struct fake *f, const struct sq_entry *e);
+
+struct fake {
+	char path[108];
+	int listen_fd, socket_fd, stop_fd, doorbell_fd;
+	int control_fd, table_fd, stats_fd, arena_fd;
+	pthread_t thread;
+	pthread_mutex_t lock; /* everything below, and the rings */
+
+	/* To be set before fake_start(). */
+	fake_answer *answer;
+	void (*spoil)(struct fake *f, struct hello_reply *reply); /* the hello, before it is sent */
+	bool silent;                                              /* no hello at all */
+	bool hold_acquire; /* ACQUIRE is not answered until fake_release_held() or CANCEL */
+	bool never_sleep;  /* awake stays POLLING */
+
+	struct table_header *table;
+	struct descriptor *descriptors;
+	struct control_header *control;
+	pin_slot *slots;
+	struct access_log *logs;
+	char *arena, *payloads, *windows, *texts;
+	struct stats_page *stats;
+	uint32_t sq_head, cq_tail;
+	uint32_t created; /* tensors 1 to `created` exist */
+	struct sq_entry held[SQ_ENTRIES];
+	uint32_t held_count;
+	uint32_t counts[64]; /* entries taken, an opcode */
+	uint32_t doorbells;  /* times that the eventfd was found rung */
+	bool bye, hung_up;
+};
+
+void fake_start(struct fake *f);
+void fake_stop(struct fake *f);
+/* Closes the socket as a dying daemon does. */
+void fake_die(struct fake *f);
+
+void fake_complete(struct fake *f, uint32_t id, int result, uint64_t value, uint32_t payload_bytes,
+		   const char *text);
+/* Answers everything that was held back with `result`. */
+void fake_release_held(struct fake *f, int result);
+void fake_wait_held(struct fake *f, uint32_t n);
+/* Sets word0 and word1 of a tensor; its bytes are in the arena at index * FAKE_TENSOR_SIZE. */
+void fake_tensor(struct fake *f, uint32_t index, uint32_t generation, uint8_t state, uint8_t place,
+		 uint16_t flags, uint64_t bytes);
+
+#endif
