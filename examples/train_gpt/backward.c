@@ -132,8 +132,7 @@ void gpt_backward(struct gpt *g, const struct gpt_batch *batch)
 	norm_backward(g, gpt_block_input(g, g->config.layers), &a[ACT_NORM_STATS],
 		      &g->params[PARAM_NORM_GAIN], &g->params[PARAM_NORM_BIAS]);
 	for (uint64_t layer = g->config.layers; layer-- > 0;) {
-		if (layer > 0)
-			gpt_prefetch_block(g, layer - 1, true);
+		gpt_look_ahead(g, layer, true);
 		block_backward(g, layer);
 	}
 	embed_backward(g, batch);

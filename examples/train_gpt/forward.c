@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The forward: each operation takes its tensors, computes and gives them back. While a block
- * computes, the next one's parameters are on their way.
+ * computes, the next ones' parameters are on their way.
  */
 #include "examples/train_gpt/model.h"
 
@@ -108,11 +108,9 @@ double gpt_forward(struct gpt *g, const struct gpt_batch *batch)
 {
 	struct tensor *a = g->activations;
 
-	gpt_prefetch_block(g, 0, false);
 	embed(g, batch);
 	for (uint64_t layer = 0; layer < g->config.layers; layer++) {
-		if (layer + 1 < g->config.layers)
-			gpt_prefetch_block(g, layer + 1, false);
+		gpt_look_ahead(g, layer, false);
 		block_forward(g, layer);
 	}
 	norm(g, &a[ACT_NORM], &a[ACT_NORM_STATS], gpt_block_input(g, g->config.layers),

@@ -194,7 +194,7 @@ struct tensor *gpt_block_input(struct gpt *g, uint64_t layer)
 			  : &g->blocks[layer - 1].activations[BLOCK_ACT_END];
 }
 
-void gpt_prefetch_block(struct gpt *g, uint64_t layer, bool backward)
+static void prefetch_block(struct gpt *g, int place, uint64_t layer, bool backward)
 {
 	struct tensor *next[BLOCK_PARAM_COUNT + BLOCK_ACT_COUNT];
 	struct block *b = &g->blocks[layer];
@@ -206,5 +206,24 @@ void gpt_prefetch_block(struct gpt *g, uint64_t layer, bool backward)
 	for (size_t i = 0; backward && i < BLOCK_ACT_COUNT; i++)
 		if (i != BLOCK_ACT_END)
 			next[n++] = &b->activations[BLOCK_ACT_COUNT - 1 - i];
-	store_prefetch(g->store, g->place, next, n);
+	store_prefetch(g->store, place, next, n);
+}
+
+/* Two stages: a block early into the place where it computes, and earlier still from the disk into
+ * host memory. What is hinted for the host must be far enough to have left the place already, or
+ * the hint would take it out of there. */
+#define BLOCKS_AHEAD      1
+#define BLOCKS_AHEAD_HOST 3
+
+void gpt_look_ahead(struct gpt *g, uint64_t layer, bool backward)
+{
+	uint64_t left = backward ? layer : g->config.layers - 1 - layer;
+
+	if (left >= BLOCKS_AHEAD)
+		prefetch_block(g, g->place, backward ? layer - BLOCKS_AHEAD : layer + BLOCKS_AHEAD,
+			       backward);
+	if (left >= BLOCKS_AHEAD_HOST && g->place != TIERD_HOST)
+		prefetch_block(g, TIERD_HOST,
+			       backward ? layer - BLOCKS_AHEAD_HOST : layer + BLOCKS_AHEAD_HOST,
+			       backward);
 }

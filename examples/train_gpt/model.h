@@ -166,7 +166,8 @@ uint64_t gpt_class_bytes(const struct gpt *g, enum tierd_class class_);
 
 /* For forward.c and backward.c. The stream that enters a block. */
 struct tensor *gpt_block_input(struct gpt *g, uint64_t layer);
-/* Hints that a block is next: its parameters, and for the backward its activations. */
-void gpt_prefetch_block(struct gpt *g, uint64_t layer, bool backward);
+/* Hints before block `layer` computes: the parameters of the blocks that come after it, and for the
+ * backward their activations. */
+void gpt_look_ahead(struct gpt *g, uint64_t layer, bool backward);
 
 #endif
