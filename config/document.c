@@ -24,7 +24,8 @@ struct anchor {
 };
 
 struct builder {
-	const char *name;
+	const char *name, *text;
+	size_t bytes;
 	struct err *err;
 	struct document *doc;
 	struct frame frames[DOCUMENT_DEPTH_MAX];
@@ -300,13 +301,32 @@ static int take_event(struct builder *b, const yaml_event_t *event)
 	}
 }
 
+/* Where `offset` is, as editors count. */
+static struct place place_in(const char *text, size_t offset)
+{
+	struct place at = { 1, 1 };
+
+	for (size_t i = 0; i < offset; i++) {
+		bool crlf = text[i] == '\r' && i + 1 < offset && text[i + 1] == '\n';
+
+		if ((text[i] == '\n' || text[i] == '\r') && !crlf)
+			at = (struct place){ at.line + 1, 1 };
+		else if (((unsigned char)text[i] & 0xc0) != 0x80 && !crlf)
+			at.column++;
+	}
+	return at;
+}
+
+/* libyaml places the end of a text that lacks its last line break on a line that does not exist. */
 static int fail_parser(struct builder *b, const yaml_parser_t *parser)
 {
-	struct place at = place_of(&parser->problem_mark);
+	struct place at = place_of(&parser->problem_mark), end = place_in(b->text, b->bytes);
 	const char *context = parser->context != NULL ? parser->context : "";
 
 	if (parser->error == YAML_MEMORY_ERROR)
 		return fail_memory(b);
+	if (at.line > end.line)
+		at = end;
 	return err_set(b->err, EINVAL, "%s:%u:%u: %s%s%s", b->name, at.line, at.column, context,
 		       *context != '\0' ? ": " : "",
 		       parser->problem != NULL ? parser->problem : "is not YAML");
@@ -329,26 +349,12 @@ static int take_events(struct builder *b, yaml_parser_t *parser)
 	return res;
 }
 
-/* Where `offset` is, as editors count. */
-static struct place place_in(const char *text, size_t offset)
-{
-	struct place at = { 1, 1 };
-
-	for (size_t i = 0; i < offset; i++) {
-		bool crlf = text[i] == '\r' && i + 1 < offset && text[i + 1] == '\n';
-
-		if ((text[i] == '\n' || text[i] == '\r') && !crlf)
-			at = (struct place){ at.line + 1, 1 };
-		else if (((unsigned char)text[i] & 0xc0) != 0x80 && !crlf)
-			at.column++;
-	}
-	return at;
-}
-
 /* What libyaml would take slowly or count differently: directives (it compares each %TAG with all
  * before it) and characters that nobody sees. */
-static int check_text(struct builder *b, const char *text, size_t bytes)
+static int check_text(struct builder *b)
 {
+	const char *text = b->text;
+	size_t bytes = b->bytes;
 	struct text_fault fault;
 
 	if (bytes > DOCUMENT_BYTES_MAX)
@@ -362,7 +368,7 @@ static int check_text(struct builder *b, const char *text, size_t bytes)
 	return 0;
 }
 
-static int parse_text(struct builder *b, const char *text, size_t bytes)
+static int parse_text(struct builder *b)
 {
 	yaml_parser_t parser;
 	int res;
@@ -370,7 +376,7 @@ static int parse_text(struct builder *b, const char *text, size_t bytes)
 	if (!yaml_parser_initialize(&parser))
 		return fail_memory(b);
 	yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
+	yaml_parser_set_input_string(&parser, (const unsigned char *)b->text, b->bytes);
 	res = take_events(b, &parser);
 	yaml_parser_delete(&parser);
 	if (res != 0 || b->doc->root != NULL)
@@ -382,16 +388,16 @@ int document_parse(const char *name, const char *text, size_t bytes, struct docu
 		   struct err *err)
 {
 	struct document doc = { 0 };
-	struct builder b = { .name = name, .err = err, .doc = &doc };
+	struct builder b = { .name = name, .text = text, .bytes = bytes, .err = err, .doc = &doc };
 	int res;
 
 	if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-		text += 3;
-		bytes -= 3;
+		b.text += 3;
+		b.bytes -= 3;
 	}
-	res = check_text(&b, text, bytes);
+	res = check_text(&b);
 	if (res == 0)
-		res = parse_text(&b, text, bytes);
+		res = parse_text(&b);
 	if (res == 0)
 		*ret = doc;
 	else

@@ -66,7 +66,9 @@ static struct unit_guess guess_size(const char *unit, const struct number *numbe
 	const char *letter = strchr(letters, lower(*unit));
 
 	if (*unit == '\0')
-		return number->whole < 10000 ? guesses[2] : (struct unit_guess){ { "B", NULL } };
+		return number->whole > 0 && number->whole < 10000
+			       ? guesses[2]
+			       : (struct unit_guess){ { "B", NULL } };
 	if (begins_with(unit, "b"))
 		return (struct unit_guess){ { "B", NULL } };
 	return letter != NULL ? guesses[letter - letters] : (struct unit_guess){ { NULL, NULL } };
@@ -237,6 +239,8 @@ static int fail_unit(const struct unit_scale *scale, const char *text, int digit
 	char quoted[TEXT_QUOTE_BYTES];
 
 	text_quote(text, quoted);
+	if (unit[strcspn(unit, "0123456789")] != '\0')
+		return why_set(why, "%s is more than one number with its unit", quoted);
 	if (digits > UNIT_TEXT_BYTES || guess.names[0] == NULL)
 		return why_set(why, "%s %s: the units are %s", quoted, what, scale->known);
 	if (guess.names[1] == NULL)
@@ -290,8 +294,7 @@ int unit_read(const struct unit_scale *scale, const char *text, uint64_t *ret, s
 	unit = find_unit(scale, rest);
 	if (number.digits != 0 && (scale == &unit_counts || (unit != NULL && unit->factor == 1)))
 		return why_set(why, "%s is not a whole number%s%s", text_quote(text, quoted),
-			       unit != NULL && *unit->name != '\0' ? " of " : "",
-			       unit != NULL ? unit->name : "");
+			       *scale->units->name != '\0' ? " of " : "", scale->units->name);
 	if (unit == NULL)
 		return fail_unit(scale, text, digits, rest, &number, why);
 	return scale_number(scale, text, unit, &number, ret, why);

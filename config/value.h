@@ -31,7 +31,7 @@ bool value_is_zero(const struct value *value);
 bool value_equal(const struct value *a, const struct value *b);
 
 #define VALUE_TEXT_BYTES UNIT_TEXT_BYTES
-/* The spelling of a value that is no text (texts: print.c). Returns `ret` or a name of the table. */
+/* The spelling of a value that is no text: `ret`, or a name of the row. */
 const char *value_format(const struct config_row *row, const struct value *value,
 			 char ret[VALUE_TEXT_BYTES]);
 
