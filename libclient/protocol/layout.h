@@ -24,6 +24,20 @@
 #define PROTOCOL_PLACE_HOST 0xffu
 #define PROTOCOL_NAME_MAX   255u
 
+/* The same values as in tierd.h, for those who do not see it. */
+enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_DISCARD = 4 };
+#define PROTOCOL_CLASSES  5u
+#define PROTOCOL_NDIM_MAX 8u
+#define PROTOCOL_DTYPES   11u
+
+/* Bytes of an element, by enum tierd_dtype; 0: not known. */
+static inline uint32_t dtype_bytes(uint8_t dtype)
+{
+	static const uint8_t bytes[PROTOCOL_DTYPES] = { 1, 1, 4, 8, 2, 2, 4, 8, 1, 1, 1 };
+
+	return dtype < PROTOCOL_DTYPES ? bytes[dtype] : 0;
+}
+
 /* ---- descriptor ----
  * word0 {generation:32, state:8, place:8, flags:16}, word1 {arena:16, offset:48} */
 
