@@ -4,8 +4,8 @@
  * no threads and no clock of its own: time is an argument, lanes are a callback, so that a test can
  * step the whole of it with a seed. One thread (the control thread, or the stepper) calls it.
  *
- * Who is who: a *holder* is a connected client as the engine sees it (its pin table and namespace); a
- * *request* is {holder, id} that the engine completes exactly once through `complete`, possibly
+ * Who is who: a *holder* is a connected client as the engine sees it (its pin table and namespace);
+ * a *request* is {holder, id} that the engine completes exactly once through `complete`, possibly
  * before the call that made it returns; a *device* is one struct tier.
  */
 #ifndef TIERD_ENGINE_ENGINE_H
@@ -55,7 +55,8 @@ struct engine_params {
 	void *records;              /* engine_records_bytes(tensors) zero bytes, sparse */
 	struct tier *devices[ENGINE_DEVICES_MAX]; /* at least one of dram; at most one dram */
 	unsigned device_count;                    /* the arena number in word1 is the index here */
-	void *staging; /* memory of the daemon alone, aligned to GRANULE; may be NULL without nvme */
+	void *staging; /* memory of the daemon alone, aligned to GRANULE; may be NULL without nvme
+			*/
 	uint64_t staging_bytes;
 	struct engine_watermark watermark[TIER_KINDS];
 	struct engine_class class_[ENGINE_CLASSES];
@@ -77,13 +78,15 @@ void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns);
 /* Xfers lent out now. */
 unsigned engine_in_flight(const struct engine *e);
 
-/* Holders. `pins` is the holder's pin table in C; it joins the scan at once. `pid` is for messages. */
+/* Holders. `pins` is the holder's pin table in C; it joins the scan at once. `pid` is for messages.
+ */
 int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
 		      int pid, void *user, struct holder **ret, struct err *err);
 void *engine_holder_user(const struct holder *h);
 /* HUP: nothing is granted any more, requests are cancelled without completion; pins still count. */
 void engine_holder_stop(struct engine *e, struct holder *h);
-/* Dead (pidfd or BYE): pins are forgotten, unnamed tensors go; `holder_gone` follows, perhaps later. */
+/* Dead (pidfd or BYE): pins are forgotten, unnamed tensors go; `holder_gone` follows, perhaps
+ * later. */
 void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns);
 
 struct engine_spec {
@@ -97,8 +100,8 @@ int engine_create_tensors(struct engine *e, struct holder *h, const struct engin
 			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err);
 int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,
 		  struct wire_handle *ret, struct err *err);
-int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
-			   uint64_t now_ns, struct err *err);
+int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire_handle *t,
+			   size_t n, uint64_t now_ns, struct err *err);
 int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
 		    uint8_t place, uint64_t now_ns, struct err *err);
 int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
@@ -113,8 +116,9 @@ size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint3
 
 /* These complete later. `request` is the holder's id, one outstanding at a time. deadline_ns:
  * absolute, ENGINE_NEVER: for ever; 0: only if it is there. */
-void engine_acquire(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
-		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns);
+void engine_acquire(struct engine *e, struct holder *h, uint32_t request,
+		    const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
+		    uint64_t deadline_ns, uint64_t now_ns);
 void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns);
 /* `window`: WINDOW_BYTES of the client's segment; bytes <= WINDOW_BYTES, inside the tensor. */

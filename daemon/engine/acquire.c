@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Acquires: all the tensors of a request in one place, or none.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/reclaim.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+static bool resident_at(struct engine *e, uint32_t tensor, uint8_t device)
+{
+	return record_of(e, tensor)->front == device && state_of(e, tensor) == STATE_RESIDENT;
+}
+
+/* Whether the client's pin would hit. */
+static bool in_place(struct engine *e, const struct request *q, uint32_t tensor)
+{
+	if (!resident_at(e, tensor, q->device))
+		return false;
+	return (q->access & ACCESS_DISCARD) != 0 || front_settle(e, tensor);
+}
+
+/* ---- admission ---- */
+
+static bool shares_tensor(const struct request *a, const struct request *b)
+{
+	for (size_t i = 0; i < a->n; i++)
+		for (size_t j = 0; j < b->n; j++)
+			if (a->items[i].tensor == b->items[j].tensor)
+				return true;
+	return false;
+}
+
+/* Someone who came earlier wants one of the tensors at another place: places are served first in,
+ * first out. */
+static bool is_blocked(struct engine *e, const struct request *q)
+{
+	struct list *it;
+
+	for (size_t i = 0; i < q->n; i++) {
+		const struct record *r = record_of(e, q->items[i].tensor);
+
+		if (r->wanted > 0 && r->wanted_device != q->device && !q->items[i].wanted)
+			return true;
+	}
+	list_for_each (it, &e->blocked) {
+		const struct request *b = list_entry(it, struct request, link);
+
+		if (b->sequence < q->sequence && b->device != q->device && shares_tensor(b, q))
+			return true;
+	}
+	return false;
+}
+
+static void want_items(struct engine *e, struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++) {
+		struct record *r = record_of(e, q->items[i].tensor);
+
+		if (q->items[i].wanted)
+			continue;
+		q->items[i].wanted = true;
+		r->wanted++;
+		r->wanted_device = q->device;
+	}
+}
+
+/* Gives back what is reserved and what stands ready: a request that waits for room holds nothing.
+ */
+static void let_go(struct engine *e, struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
+
+		list_remove(&item->link);
+		if (item->node != EXTENT_NONE)
+			replica_give(e, q->device, item->node);
+		item->node = EXTENT_NONE;
+		if (item->ready && q->kind == REQUEST_ACQUIRE)
+			record_of(e, item->tensor)->ready--;
+		item->ready = false;
+	}
+}
+
+void acquire_release_items(struct engine *e, struct request *q)
+{
+	let_go(e, q);
+	for (size_t i = 0; i < q->n; i++) {
+		if (q->items[i].wanted)
+			record_of(e, q->items[i].tensor)->wanted--;
+		q->items[i].wanted = false;
+	}
+}
+
+static bool needs_room(struct engine *e, const struct request *q, const struct item *item)
+{
+	const struct record *r = record_of(e, item->tensor);
+	const struct move *m = r->move != 0 ? move_get(e, r->move) : NULL;
+
+	if (r->front == q->device || (m != NULL && m->kind == MOVE_FILL && m->to == q->device))
+		return false;
+	return move_fill_needs_room(e, item->tensor, q->device);
+}
+
+/* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks. */
+static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
+{
+	uint64_t bytes = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < q->n; i++) {
+		struct record *r = record_of(e, q->items[i].tensor);
+
+		if ((r->flags & RECORD_MARK) || !needs_room(e, q, &q->items[i]))
+			continue;
+		r->flags |= RECORD_MARK;
+		bytes += replica_rounded(e, q->device, r->bytes);
+		if (rc == 0)
+			rc = replica_take(e, q->device, q->items[i].tensor, &q->items[i].node);
+	}
+	for (size_t i = 0; i < q->n; i++)
+		record_of(e, q->items[i].tensor)->flags &= (uint16_t)~RECORD_MARK;
+	if (rc < 0) {
+		bool again = e->again;
+
+		let_go(e, q);
+		e->again = again; /* nothing came free that was not free before */
+	}
+	*ret_bytes = bytes;
+	return rc;
+}
+
+static void enter(struct request *q, enum request_state state, struct list *list)
+{
+	q->state = state;
+	list_remove(&q->link);
+	list_push_back(list, &q->link);
+}
+
+static bool items_live(struct engine *e, struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++)
+		if (!handle_live(e, q->items[i].tensor, q->items[i].generation))
+			return false;
+	return true;
+}
+
+void acquire_admit(struct engine *e, struct request *q)
+{
+	struct device *d = &e->devices[q->device];
+	bool queued = q->state == REQUEST_QUEUED;
+	uint64_t lacks;
+
+	if (!items_live(e, q)) {
+		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		return;
+	}
+	if (!queued && is_blocked(e, q)) {
+		enter(q, REQUEST_BLOCKED, &e->blocked);
+		return;
+	}
+	want_items(e, q);
+	/* Whoever lacks nothing overtakes nobody. */
+	if (reserve(e, q, &lacks) == 0) {
+		if (lacks == 0 || queued || list_empty(&d->queue)) {
+			enter(q, REQUEST_RUNNING, &e->running);
+			acquire_step(e, q);
+			return;
+		}
+		let_go(e, q);
+	}
+	if (!queued) {
+		enter(q, REQUEST_QUEUED, &d->queue);
+		e->again = true;
+	}
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	if (list_first(&d->queue, struct request, link) == q)
+		reclaim_for(e, q->device, lacks);
+}
+
+/* ---- running ---- */
+
+static int waits_for_pins(struct engine *e, struct request *q, int pid)
+{
+	q->polling = true;
+	q->blocker_pid = pid;
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	return -EBUSY;
+}
+
+/* A reader at an UNFILLED front: its writer may still say `filled`; without a pin it never will. */
+static int drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
+{
+	struct pins pins;
+
+	pins_scan(e, tensor, q->holder, &pins);
+	if (pins.pins > 0)
+		return waits_for_pins(e, q, pins.foreign_pid);
+	return front_drop(e, tensor) == -EBUSY ? waits_for_pins(e, q, 0) : 0;
+}
+
+static bool held_for_another(struct engine *e, const struct request *q, const struct record *r)
+{
+	return r->front != DEVICE_NONE && r->front != q->device && r->hold_until_ns > e->now_ns &&
+	       r->hold_holder != q->holder->id;
+}
+
+static int begin_fill(struct engine *e, struct request *q, struct item *item)
+{
+	uint32_t node = item->node;
+	int pid = 0;
+	int rc;
+
+	if (node == EXTENT_NONE && move_fill_needs_room(e, item->tensor, q->device)) {
+		rc = replica_take(e, q->device, item->tensor, &node);
+		if (rc < 0)
+			return rc;
+	}
+	rc = move_fill(e, item->tensor, q->device, node, XFER_DEMAND,
+		       (q->access & ACCESS_DISCARD) != 0, q->holder, &pid);
+	item->node = rc < 0 ? node : EXTENT_NONE;
+	return rc == -EBUSY ? waits_for_pins(e, q, pid) : rc;
+}
+
+/* 0: ready. -EAGAIN: a move is on its way. -EBUSY: looked at again by poll. -ENOSPC: what was
+ * joined went another way and there is no room. Anything else ends the request. */
+static int item_advance(struct engine *e, struct request *q, struct item *item)
+{
+	struct record *r = record_of(e, item->tensor);
+	int rc;
+
+	for (;;) {
+		if (in_place(e, q, item->tensor))
+			break;
+		if (r->move != 0) {
+			struct move *m = move_get(e, r->move);
+
+			if (m->kind == MOVE_CLEAN)
+				move_stop(e, m); /* demand first; the clean is tried again */
+			item_wait(e, item);
+			return -EAGAIN;
+		}
+		if (resident_at(e, item->tensor, q->device))
+			rc = drop_unfilled(e, q, item->tensor);
+		else if (held_for_another(e, q, r))
+			rc = waits_for_pins(e, q, 0);
+		else
+			rc = begin_fill(e, q, item);
+		if (rc < 0)
+			return rc;
+	}
+	if (item->node != EXTENT_NONE)
+		replica_give(e, q->device, item->node);
+	item->node = EXTENT_NONE;
+	item->ready = true;
+	r->ready++;
+	return 0;
+}
+
+/* The asker has 100 ms to pin what was brought for it; its first use ends the hold. */
+static void hold_items(struct engine *e, const struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++) {
+		struct record *r = record_of(e, q->items[i].tensor);
+
+		r->hold_until_ns = e->now_ns + HOLD_NS;
+		r->hold_holder = q->holder->id;
+	}
+}
+
+static void fail_own_pin(struct engine *e, struct request *q, const struct item *item)
+{
+	char text[96];
+
+	snprintf(text, sizeof(text), "tensor %u is pinned at another place by this client",
+		 item->tensor);
+	request_finish(e, q, -EDEADLK, text);
+}
+
+void acquire_step(struct engine *e, struct request *q)
+{
+	bool done = true;
+
+	q->polling = false;
+	q->blocker_pid = 0;
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
+		int rc;
+
+		if (!handle_live(e, item->tensor, item->generation)) {
+			request_finish(e, q, -ESTALE, "the tensor was destroyed");
+			return;
+		}
+		if (item->ready)
+			continue;
+		rc = item_advance(e, q, item);
+		if (rc == -EDEADLK) {
+			fail_own_pin(e, q, item);
+			return;
+		}
+		if (rc == -ENOSPC) {
+			let_go(e, q);
+			enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
+			e->again = true;
+			e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+			return;
+		}
+		if (rc < 0 && rc != -EAGAIN && rc != -EBUSY) {
+			request_finish(e, q, rc, strerror(-rc));
+			return;
+		}
+		done &= rc == 0;
+	}
+	if (!done)
+		return;
+	hold_items(e, q);
+	request_finish(e, q, 0, "");
+}
+
+/* ---- the call ---- */
+
+/* Whether they could ever be in that place together. */
+static bool can_fit(struct engine *e, struct request *q)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < q->n; i++) {
+		struct record *r = record_of(e, q->items[i].tensor);
+
+		if (r->flags & RECORD_MARK)
+			continue;
+		r->flags |= RECORD_MARK;
+		bytes += replica_rounded(e, q->device, r->bytes);
+	}
+	for (size_t i = 0; i < q->n; i++)
+		record_of(e, q->items[i].tensor)->flags &= (uint16_t)~RECORD_MARK;
+	return bytes <= extents_capacity(e->devices[q->device].extents);
+}
+
+static bool all_in_place(struct engine *e, struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++)
+		if (!in_place(e, q, q->items[i].tensor))
+			return false;
+	return true;
+}
+
+static int check_acquire(struct engine *e, struct request *q, uint8_t place, char *text,
+			 size_t room)
+{
+	q->device = e->hbm_by_place[place];
+	if (q->device == DEVICE_NONE) {
+		snprintf(text, room, "there is no gpu %u here", place);
+		return -ENODEV;
+	}
+	if (!items_live(e, q)) {
+		snprintf(text, room, "the tensor was destroyed");
+		return -ESTALE;
+	}
+	if (!can_fit(e, q)) {
+		snprintf(text, room, "%s holds %llu bytes, these tensors need more",
+			 e->devices[q->device].tier->base.name,
+			 (unsigned long long)extents_capacity(e->devices[q->device].extents));
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
+		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns)
+{
+	struct request *q;
+	char text[128];
+	int rc;
+
+	e->now_ns = now_ns;
+	stat_add(STAT(e, misses), 1);
+	q = request_new(e, h, id, REQUEST_ACQUIRE, t, n);
+	if (q == NULL)
+		return;
+	q->access = access;
+	q->deadline_ns = deadline_ns;
+	rc = check_acquire(e, q, place, text, sizeof(text));
+	if (rc < 0) {
+		request_finish(e, q, rc, text);
+	} else if (deadline_ns == 0 && !all_in_place(e, q)) {
+		request_finish(e, q, -ETIMEDOUT, "not in place, and not to be waited for");
+	} else {
+		if (deadline_ns != 0)
+			e->next_deadline_ns = MIN(e->next_deadline_ns, deadline_ns);
+		acquire_admit(e, q);
+	}
+	requests_settle(e);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contiguity: free bytes enough but no hole. The window of addresses that costs least is emptied:
+ * neighbours are moved where a hole elsewhere takes them, and evicted where none does. Control
+ * thread.
+ */
+#ifndef TIERD_ENGINE_COMPACT_H
+#define TIERD_ENGINE_COMPACT_H
+
+#include "daemon/engine/state.h"
+
+/* Makes a hole for the largest tensor that the head of the device's queue lacks. Returns whether
+ * anything moves. */
+bool compact(struct engine *e, uint8_t device);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * copy_in and copy_out of tensors that stand in no mapped tier: block by block between nvme and the
+ * client's window, without moving anything.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/engine/move.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+/* What is not on nvme and fits into dram is brought there for the asker, who then copies under a
+ * pin. */
+static void become_acquire(struct engine *e, struct request *q)
+{
+	q->kind = REQUEST_ACQUIRE;
+	q->device = e->dram;
+	q->access = ACCESS_READ;
+	acquire_admit(e, q);
+}
+
+static int next_block(struct engine *e, struct request *q)
+{
+	uint64_t at = q->offset + q->next;
+	uint64_t left = q->bytes - q->next;
+	uint64_t in_block = e->block_bytes - at % e->block_bytes;
+
+	return move_copy(e, q, at, MIN(left, in_block));
+}
+
+/* A large tensor that was never written gets a map of holes, so that its blocks can be written. */
+static int make_map(struct engine *e, uint32_t tensor)
+{
+	struct record *r = record_of(e, tensor);
+	int rc = r->blocks == 0 ? replica_blocks_holes(e, tensor) : 0;
+
+	if (rc == 0 && r->sources == SOURCE_ZERO)
+		source_set(e, tensor, SOURCE_NVME);
+	return rc;
+}
+
+static bool goes_by_blocks(const struct request *q, const struct record *r)
+{
+	if (r->flags & RECORD_LARGE)
+		return true;
+	return !q->in && (r->sources & SOURCE_NVME) != 0;
+}
+
+void copy_step(struct engine *e, struct request *q)
+{
+	struct item *item = &q->items[0];
+	struct record *r;
+	int rc = 0;
+
+	if (!handle_live(e, item->tensor, item->generation)) {
+		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		return;
+	}
+	r = record_of(e, item->tensor);
+	if (r->move != 0) {
+		if (!list_linked(&item->link))
+			item_wait(e, item);
+		return;
+	}
+	if (q->next == q->bytes) {
+		request_finish(e, q, 0, "");
+	} else if (r->front != DEVICE_NONE) {
+		request_finish(e, q, -EAGAIN, "the tensor is resident now");
+	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
+		memset(q->window, 0, q->bytes);
+		request_finish(e, q, 0, "");
+	} else if (goes_by_blocks(q, r)) {
+		if (q->in)
+			rc = make_map(e, item->tensor);
+		if (rc == 0)
+			rc = next_block(e, q);
+		if (rc < 0)
+			request_finish(e, q, rc, "no room on nvme for the copy");
+	} else {
+		become_acquire(e, q);
+	}
+}
+
+void engine_copy(struct engine *e, struct holder *h, uint32_t id, struct wire_handle t, bool in,
+		 uint64_t offset, uint64_t bytes, void *window, uint64_t now_ns)
+{
+	struct request *q;
+
+	e->now_ns = now_ns;
+	q = request_new(e, h, id, REQUEST_COPY, &t, 1);
+	if (q == NULL)
+		return;
+	q->in = in;
+	q->offset = offset;
+	q->bytes = bytes;
+	q->window = window;
+	list_push_back(&e->running, &q->link);
+	if (!handle_live(e, t.index, t.generation))
+		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+	else if (bytes > WINDOW_BYTES || offset > e->records[t.index].bytes ||
+		 bytes > e->records[t.index].bytes - offset)
+		request_finish(e, q, -EINVAL, "the range leaves the tensor");
+	else
+		copy_step(e, q);
+	requests_settle(e);
+}

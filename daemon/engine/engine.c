@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's beginning, end and turns.
+ */
+#include "daemon/engine/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "daemon/engine/holder.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/piece.h"
+#include "daemon/engine/prefetch.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
+
+_Static_assert((int)POLICY_TIER_HBM == (int)TIER_KIND_HBM &&
+		       (int)POLICY_TIER_NVME == (int)TIER_KIND_NVME,
+	       "policies and tiers number alike");
+_Static_assert((int)STATS_TIERS == (int)TIER_KINDS && (int)STATS_CLASSES == (int)ENGINE_CLASSES,
+	       "the stats page has a row a tier and class");
+
+uint64_t engine_records_bytes(uint32_t tensors)
+{
+	return (uint64_t)tensors * sizeof(struct record);
+}
+
+static int open_devices(struct engine *e, struct err *err)
+{
+	uint8_t gpus = 0;
+
+	memset(e->hbm_by_place, DEVICE_NONE, sizeof(e->hbm_by_place));
+	e->dram = e->nvme_first = DEVICE_NONE;
+	e->block_bytes = MIB(1);
+	for (unsigned i = 0; i < e->params.device_count; i++) {
+		struct device *d = &e->devices[i];
+		struct tier_base *base = &e->params.devices[i]->base;
+		int rc = extents_create(base->bytes,
+					base->kind == TIER_KIND_NVME ? GRANULE : GRANULE_SMALL,
+					&d->extents, err);
+
+		if (rc < 0)
+			return rc;
+		d->tier = e->params.devices[i];
+		d->place = base->kind == TIER_KIND_HBM ? gpus++ : PROTOCOL_PLACE_HOST;
+		list_init(&d->queue);
+		list_init(&d->prefetch);
+		e->device_count++;
+		if (base->kind != TIER_KIND_NVME)
+			e->hbm_by_place[d->place] = (uint8_t)i;
+		if (base->kind == TIER_KIND_DRAM)
+			e->dram = (uint8_t)i;
+		if (base->kind == TIER_KIND_NVME) {
+			e->block_bytes = e->nvme_first == DEVICE_NONE
+						 ? base->block
+						 : MIN(e->block_bytes, base->block);
+			e->nvme_first = e->nvme_first == DEVICE_NONE ? (uint8_t)i : e->nvme_first;
+		}
+		stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
+	}
+	ASSERT(e->dram != DEVICE_NONE);
+	return 0;
+}
+
+static int open_policies(struct engine *e, struct err *err)
+{
+	size_t stride = 1;
+
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
+		stride = MAX(stride, e->params.class_[c].policy->slot_size);
+	stride = ALIGN_UP(stride, 8);
+	e->slots_bytes = stride * e->params.tensors;
+	e->slots = mmap(NULL, e->slots_bytes, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (e->slots == MAP_FAILED) {
+		e->slots = NULL;
+		return err_set(err, ENOMEM, "no addresses for %zu bytes of policy slots",
+			       e->slots_bytes);
+	}
+	e->policy_slots = (struct policy_slots){ .base = e->slots,
+						 .stride = stride,
+						 .count = e->params.tensors };
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+		const struct engine_class *class_ = &e->params.class_[c];
+		int rc = class_->policy->create(class_->policy_config, &e->policy_slots,
+						&e->policies[c], err);
+
+		if (rc < 0)
+			return rc;
+		e->policy_ops[c] = class_->policy;
+	}
+	return 0;
+}
+
+/* Half the slots for what comes up, half for what goes down: neither waits for the other. */
+static int open_staging(struct engine *e, struct err *err)
+{
+	uint64_t slots = e->params.staging == NULL ? 0 : e->params.staging_bytes / e->block_bytes;
+
+	for (unsigned d = 0; d < DIRECTIONS; d++) {
+		list_init(&e->staging_waiters[d]);
+		e->staging_free[d] = calloc(slots / 2 + 1, sizeof(void *));
+		if (e->staging_free[d] == NULL)
+			return err_set(err, ENOMEM, "no memory for staging");
+	}
+	if (e->nvme_first != DEVICE_NONE && slots < 2)
+		return err_set(err, EINVAL, "staging of %llu bytes is less than two blocks of %llu",
+			       (unsigned long long)e->params.staging_bytes,
+			       (unsigned long long)e->block_bytes);
+	for (uint64_t i = 0; i < slots / 2 * 2; i++) {
+		unsigned d = i % 2;
+
+		e->staging_free[d][e->staging_free_count[d]++] =
+			(char *)e->params.staging + i * e->block_bytes;
+	}
+	return 0;
+}
+
+static void open_lists(struct engine *e)
+{
+	list_init(&e->holders);
+	list_init(&e->tombstones);
+	list_init(&e->blocked);
+	list_init(&e->running);
+	list_init(&e->woken);
+	list_init(&e->moves);
+	e->next_deadline_ns = e->poll_at_ns = ENGINE_NEVER;
+	e->free_first = e->shadow_first = TENSOR_NONE;
+	e->index_high = 1; /* index 0 is no tensor */
+	e->block_map_free = 1;
+}
+
+int engine_create(const struct engine_params *params, struct engine **ret, struct err *err)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+	int rc;
+
+	if (e == NULL)
+		return err_set(err, ENOMEM, "no memory for the engine");
+	e->magic = ENGINE_MAGIC;
+	e->params = *params;
+	e->descriptors =
+		(struct descriptor *)((char *)params->table + params->table->descriptors_offset);
+	e->records = params->records;
+	open_lists(e);
+	rc = open_devices(e, err);
+	if (rc == 0)
+		rc = open_policies(e, err);
+	if (rc == 0)
+		rc = open_staging(e, err);
+	if (rc == 0)
+		rc = namemap_create(params->tensors, &e->names, err);
+	if (rc < 0) {
+		engine_destroy(e);
+		return rc;
+	}
+	stat_set(STAT(e, admissible_bytes), tensor_admissible_bytes(e));
+	*ret = e;
+	return 0;
+}
+
+static void free_requests(struct engine *e, struct list *holders)
+{
+	struct list *it, *tmp;
+
+	list_for_each_safe (it, tmp, holders) {
+		struct holder *h = list_entry(it, struct holder, link);
+
+		requests_drop_holder(e, h);
+		list_remove(&h->link);
+		free(h);
+	}
+}
+
+static void free_moves(struct engine *e)
+{
+	struct list *it;
+
+	while ((it = list_pop_front(&e->moves)) != NULL) {
+		struct move *m = list_entry(it, struct move, link);
+
+		free(m->to_blocks);
+		free(m);
+	}
+}
+
+void engine_destroy(struct engine *e)
+{
+	ASSERT_OBJ(e, ENGINE_MAGIC);
+	ASSERT(e->in_flight == 0);
+	free_requests(e, &e->holders);
+	free_requests(e, &e->tombstones);
+	free_moves(e);
+	for (uint32_t i = 1; i < e->block_map_room; i++)
+		free(e->block_maps[i]);
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
+		if (e->policies[c] != NULL)
+			e->policy_ops[c]->destroy(e->policies[c]);
+	for (unsigned i = 0; i < e->device_count; i++) {
+		prefetch_forget(e, (uint8_t)i);
+		extents_destroy(e->devices[i].extents);
+	}
+	while (e->free_pieces != NULL) {
+		struct piece *p = e->free_pieces;
+
+		e->free_pieces = p->next_free;
+		free(p);
+	}
+	if (e->slots != NULL)
+		munmap(e->slots, e->slots_bytes);
+	if (e->names != NULL)
+		namemap_destroy(e->names);
+	free(e->staging_free[DIRECTION_UP]);
+	free(e->staging_free[DIRECTION_DOWN]);
+	free(e->block_maps);
+	free(e->moves_by_id);
+	free(e->holder_table);
+	free(e->name_spaces);
+	free(e->doomed);
+	free(e->backoff);
+	e->magic = 0;
+	free(e);
+}
+
+uint64_t engine_turn(struct engine *e, uint64_t now_ns)
+{
+	uint64_t next;
+
+	ASSERT_OBJ(e, ENGINE_MAGIC);
+	e->now_ns = now_ns;
+	next = holders_turn(e);
+	next = MIN(next, tensors_turn(e));
+	next = MIN(next, requests_turn(e));
+	for (unsigned i = 0; i < e->device_count; i++) {
+		enum tier_kind kind = device_kind(e, (uint8_t)i);
+
+		stat_set(STAT(e, tier[kind].largest_free_bytes),
+			 extents_largest_free(e->devices[i].extents));
+	}
+	return next;
+}
+
+void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns)
+{
+	struct piece *p = container_of(x, struct piece, x);
+
+	e->now_ns = now_ns;
+	move_piece_done(e, p);
+	requests_settle(e);
+}
+
+unsigned engine_in_flight(const struct engine *e)
+{
+	return e->in_flight;
+}
+
+void engine_cancel(struct engine *e, struct holder *h, uint32_t request, uint64_t now_ns)
+{
+	struct list *it;
+
+	e->now_ns = now_ns;
+	list_for_each (it, &h->requests) {
+		struct request *q = list_entry(it, struct request, holder_link);
+
+		if (q->id == request) {
+			request_finish(e, q, -EINTR, "cancelled");
+			break;
+		}
+	}
+	requests_settle(e);
+}
+
+void engine_step(struct engine *e, struct holder *h, uint64_t now_ns)
+{
+	struct policy_event event = { .kind = POLICY_EVENT_STEP,
+				      .tier = POLICY_TIER_NONE,
+				      .from = POLICY_TIER_NONE,
+				      .now_ns = now_ns };
+
+	e->now_ns = now_ns;
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
+		e->policy_ops[c]->event(e->policies[c], &event);
+}
+
+/* Pages of every hole go back to the system, where the backend can give them. */
+void engine_trim(struct engine *e)
+{
+	for (unsigned i = 0; i < e->device_count; i++) {
+		struct device *d = &e->devices[i];
+		struct extent x;
+		bool more = extents_next(d->extents, EXTENT_NONE, &x);
+
+		if (d->tier->base.ops->trim == NULL)
+			continue;
+		for (; more; more = extents_next(d->extents, x.node, &x))
+			if (x.owner == EXTENT_FREE)
+				d->tier->base.ops->trim(d->tier, x.offset, x.bytes);
+	}
+}
+
+void engine_mark(struct engine *e)
+{
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		stat_set(STAT(e, tier[kind].peak_bytes),
+			 atomic_load_explicit(STAT(e, tier[kind].reserved_bytes),
+					      memory_order_relaxed));
+}

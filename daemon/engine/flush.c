@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flush: every tensor named has its bytes on nvme, then each device is synced.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+#define FLUSH_WINDOW 16u /* tensors being written at once */
+
+static int flush_text(struct request *q, uint32_t tensor, int rc)
+{
+	const char *why = rc == -EBUSY    ? "is pinned for writing"
+			  : rc == -ENOSPC ? "has no room on nvme"
+			  : rc == -ENODEV ? "has no nvme tier to go to"
+					  : "could not be written";
+
+	snprintf(q->cause, sizeof(q->cause), "tensor %u %s", tensor, why);
+	return rc;
+}
+
+/* Whether nvme holds what the tensor holds, or zeros do. 0: yes; -EAGAIN: a move is on its way. */
+static int flush_item(struct engine *e, struct request *q, struct item *item)
+{
+	struct record *r = record_of(e, item->tensor);
+	int rc;
+
+	if (r->move != 0) {
+		item_wait(e, item);
+		return -EAGAIN;
+	}
+	if (r->front == DEVICE_NONE || state_of(e, item->tensor) != STATE_RESIDENT)
+		return 0;
+	rc = move_clean(e, item->tensor, true, false, XFER_WRITE_BACK);
+	if (rc == -EALREADY)
+		return 0;
+	if (rc < 0)
+		return flush_text(q, item->tensor, rc);
+	if (r->move == 0)
+		return 0;
+	item_wait(e, item);
+	return -EAGAIN;
+}
+
+static void begin_syncs(struct engine *e, struct request *q)
+{
+	q->synced = true;
+	for (unsigned i = 0; i < e->device_count; i++) {
+		int rc;
+
+		if (device_kind(e, (uint8_t)i) != TIER_KIND_NVME)
+			continue;
+		q->syncs++;
+		rc = move_sync(e, q, (uint8_t)i);
+		if (rc < 0) {
+			q->syncs--;
+			q->result = rc;
+		}
+	}
+	if (q->syncs == 0)
+		request_wake(e, q);
+}
+
+void flush_step(struct engine *e, struct request *q)
+{
+	size_t busy = 0;
+
+	while (q->next < q->n && q->items[q->next].ready)
+		q->next++;
+	for (size_t i = q->next; i < q->n && busy < FLUSH_WINDOW; i++) {
+		struct item *item = &q->items[i];
+		int rc;
+
+		if (item->ready)
+			continue;
+		rc = handle_live(e, item->tensor, item->generation) ? flush_item(e, q, item) : 0;
+		if (rc < 0 && rc != -EAGAIN) {
+			request_finish(e, q, rc, q->cause);
+			return;
+		}
+		item->ready = rc == 0;
+		busy += rc != 0;
+	}
+	if (busy > 0 || q->syncs > 0)
+		return;
+	if (!q->synced)
+		begin_syncs(e, q);
+	else
+		request_finish(e, q, q->result, q->cause);
+}
+
+static bool is_flushable(const struct engine *e, uint32_t tensor, uint16_t ns)
+{
+	const struct record *r = &e->records[tensor];
+
+	return (r->flags & (RECORD_LIVE | RECORD_DOOMED | RECORD_SMALL)) == RECORD_LIVE &&
+	       r->name_space == ns && r->front != DEVICE_NONE;
+}
+
+/* All of the namespace: the handles of what stands in a mapped tier now. */
+static struct wire_handle *whole_name_space(struct engine *e, uint16_t ns, size_t *ret_n)
+{
+	struct wire_handle *all;
+	size_t n = 0;
+
+	for (uint32_t i = 1; i < e->index_high; i++)
+		n += is_flushable(e, i, ns);
+	all = calloc(MAX(n, 1u), sizeof(*all));
+	if (all == NULL)
+		return NULL;
+	*ret_n = n;
+	n = 0;
+	for (uint32_t i = 1; i < e->index_high; i++)
+		if (is_flushable(e, i, ns))
+			all[n++] = (struct wire_handle){ i, word0_generation(word0_of(e, i)) };
+	return all;
+}
+
+static int check_flush(struct engine *e, struct request *q)
+{
+	if (e->nvme_first == DEVICE_NONE) {
+		snprintf(q->cause, sizeof(q->cause), "there is no nvme tier");
+		return -ENODEV;
+	}
+	for (size_t i = 0; i < q->n; i++) {
+		if (!handle_live(e, q->items[i].tensor, q->items[i].generation)) {
+			snprintf(q->cause, sizeof(q->cause), "the tensor was destroyed");
+			return -ESTALE;
+		}
+		if (record_of(e, q->items[i].tensor)->flags & RECORD_SMALL) {
+			snprintf(q->cause, sizeof(q->cause),
+				 "tensor %u is below %u bytes and never goes to nvme",
+				 q->items[i].tensor, SMALL_BYTES);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+void engine_flush(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
+		  size_t n, uint64_t now_ns)
+{
+	struct wire_handle *all = NULL;
+	struct request *q;
+	int rc;
+
+	e->now_ns = now_ns;
+	if (n == 0) {
+		all = whole_name_space(e, h->name_space, &n);
+		t = all;
+	}
+	if (t == NULL) {
+		e->params.hooks.complete(e->params.hooks.ctx, h, id, -ENOMEM, 0,
+					 "no memory for the request");
+		return;
+	}
+	q = request_new(e, h, id, REQUEST_FLUSH, t, n);
+	free(all);
+	if (q == NULL)
+		return;
+	list_push_back(&e->running, &q->link);
+	rc = check_flush(e, q);
+	if (rc < 0)
+		request_finish(e, q, rc, q->cause);
+	else
+		request_wake(e, q);
+	requests_settle(e);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/holder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/engine/front.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
+
+static int take_id(struct engine *e, uint32_t *ret)
+{
+	uint32_t room = MAX(e->holder_room * 2, 64u);
+	struct holder **grown;
+
+	for (uint32_t i = 1; i < e->holder_room; i++) {
+		if (e->holder_table[i] == NULL) {
+			*ret = i;
+			return 0;
+		}
+	}
+	grown = realloc(e->holder_table, room * sizeof(struct holder *));
+	if (grown == NULL)
+		return -ENOMEM;
+	for (uint32_t i = e->holder_room; i < room; i++)
+		grown[i] = NULL;
+	*ret = MAX(e->holder_room, 1u);
+	e->holder_table = grown;
+	e->holder_room = room;
+	return 0;
+}
+
+int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
+		      int pid, void *user, struct holder **ret, struct err *err)
+{
+	struct holder *h;
+	uint32_t id;
+	uint16_t ns;
+	int rc;
+
+	if (name_bytes == 0 || name_bytes > PROTOCOL_NAME_MAX)
+		return err_set(err, EINVAL, "a namespace has 1 to %u bytes", PROTOCOL_NAME_MAX);
+	rc = name_space_get(e, name_space, name_bytes, &ns);
+	if (rc < 0)
+		return err_set(err, -rc, "no room for another namespace");
+	h = calloc(1, sizeof(*h));
+	if (h == NULL || take_id(e, &id) < 0) {
+		free(h);
+		return err_set(err, ENOMEM, "no memory for a client");
+	}
+	*h = (struct holder){ .magic = HOLDER_MAGIC,
+			      .id = id,
+			      .pins = pins,
+			      .pid = pid,
+			      .name_space = ns,
+			      .first = TENSOR_NONE,
+			      .user = user };
+	list_init(&h->requests);
+	list_push_back(&e->holders, &h->link);
+	e->holder_table[id] = h;
+	e->name_spaces[ns].connections++;
+	*ret = h;
+	return 0;
+}
+
+void *engine_holder_user(const struct holder *h)
+{
+	ASSERT_OBJ(h, HOLDER_MAGIC);
+	return h->user;
+}
+
+void engine_holder_stop(struct engine *e, struct holder *h)
+{
+	ASSERT_OBJ(h, HOLDER_MAGIC);
+	h->stopped = true;
+	requests_drop_holder(e, h);
+	requests_settle(e);
+}
+
+void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
+{
+	struct name_space *ns;
+
+	ASSERT_OBJ(h, HOLDER_MAGIC);
+	ASSERT(!h->dead);
+	e->now_ns = now_ns;
+	h->dead = h->stopped = true; /* its pins count no more, whatever their number */
+	requests_drop_holder(e, h);
+	list_remove(&h->link);
+	list_push_back(&e->tombstones, &h->link);
+	tensor_destroy_list(e, &h->first);
+	ns = &e->name_spaces[h->name_space];
+	ASSERT(ns->connections > 0);
+	if (--ns->connections == 0)
+		ns->expires_ns = now_ns + e->params.linger_ns;
+	h->sweep = 1;
+	e->again = true;
+	requests_settle(e);
+}
+
+/* One slot of a dead client: what it wrote becomes the daemon's own knowledge. false: the tensor
+ * moves just now, and the bit has to be seen when the move ends. */
+static bool take_over(struct engine *e, struct holder *h, uint32_t tensor)
+{
+	const struct record *r = &e->records[tensor];
+	uint64_t slot = atomic_load(&h->pins[tensor]);
+
+	if ((slot & (PIN_WRITTEN | PIN_FILLED)) == 0 || !(r->flags & RECORD_LIVE))
+		return true;
+	if (r->move != 0)
+		return false;
+	if (r->front == DEVICE_NONE)
+		return true; /* it went with its bits looked at */
+	if ((slot & PIN_FILLED) != 0)
+		front_settle(e, tensor);
+	/* Of an unfilled front `written` says nothing: a miss leaves it behind. */
+	if ((slot & PIN_WRITTEN) != 0 && !front_unfilled(e, tensor))
+		source_set(e, tensor, front_source(e, r));
+	atomic_fetch_and(&h->pins[tensor], ~(PIN_WRITTEN | PIN_FILLED));
+	return true;
+}
+
+static void bury_holder(struct engine *e, struct holder *h)
+{
+	list_remove(&h->link);
+	e->holder_table[h->id] = NULL;
+	e->params.hooks.holder_gone(e->params.hooks.ctx, h);
+	h->magic = 0;
+	free(h);
+}
+
+uint64_t holders_turn(struct engine *e)
+{
+	struct list *it, *tmp;
+	uint64_t next = ENGINE_NEVER;
+
+	list_for_each_safe (it, tmp, &e->tombstones) {
+		struct holder *h = list_entry(it, struct holder, link);
+		uint32_t end = MIN(e->index_high, h->sweep + SWEEP_SLOTS);
+
+		while (h->sweep < end && take_over(e, h, h->sweep))
+			h->sweep++;
+		if (h->sweep < e->index_high)
+			next = MIN(next, h->sweep < end ? e->now_ns + NS_PER_MS : e->now_ns);
+		else
+			bury_holder(e, h);
+	}
+	return next;
+}
+
+void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t place, uint8_t access,
+		 uint64_t now_ns)
+{
+	struct record *r;
+
+	e->now_ns = now_ns;
+	stat_add(STAT(e, hits_logged), 1);
+	if (index == 0 || index >= e->index_high || !(e->records[index].flags & RECORD_LIVE))
+		return;
+	r = &e->records[index];
+	if (r->hold_holder == h->id)
+		r->hold_until_ns = 0;
+	r->flags &= (uint16_t)~RECORD_HINTED;
+	if ((access & ACCESS_DISCARD) != 0 && state_of(e, index) == STATE_RESIDENT)
+		front_settle(e, index); /* before a reader has to ask for it */
+	policy_tell(e, index, POLICY_EVENT_USED,
+		    r->front == DEVICE_NONE ? POLICY_TIER_NONE : (uint8_t)device_kind(e, r->front),
+		    POLICY_TIER_NONE, access);
+}

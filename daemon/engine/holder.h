@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Holders: connected clients as the engine sees them, and the tombstones of dead ones. Control
+ * thread.
+ */
+#ifndef TIERD_ENGINE_HOLDER_H
+#define TIERD_ENGINE_HOLDER_H
+
+#include "daemon/engine/state.h"
+
+/* Takes over what dead clients wrote; returns when to be called again. */
+uint64_t holders_turn(struct engine *e);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine tells of tensors, and of itself when something is badly wrong.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/engine/front.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t room)
+{
+	const struct record *r = record_of(e, tensor);
+	const char *ns_name = e->name_spaces[r->name_space].name, *name = "";
+	uint64_t word0 = word0_of(e, tensor);
+	size_t ns_bytes = strlen(ns_name), name_bytes, bytes;
+	struct wire_info info = { 0 };
+	struct pins pins;
+	uint32_t ns;
+
+	name_bytes = namemap_name(e->names, tensor, &name, &ns);
+	bytes = ALIGN_UP(sizeof(info) + name_bytes + ns_bytes, 8);
+	if (bytes > room)
+		return 0;
+	pins_scan(e, tensor, NULL, &pins);
+	info.bytes = (uint32_t)bytes;
+	info.class_ = r->class_;
+	info.dtype = r->dtype;
+	info.ndim = r->ndim;
+	info.name_bytes = (uint8_t)name_bytes;
+	info.name_space_bytes = (uint8_t)ns_bytes;
+	info.state = word0_state(word0);
+	info.place = word0_place(word0);
+	info.index = tensor;
+	info.generation = word0_generation(word0);
+	info.pins = pins.pins;
+	info.tensor_bytes = r->bytes;
+	info.version = r->version;
+	if (r->front != DEVICE_NONE)
+		info.dirty = pins.written || (r->sources & ~front_source(e, r)) == 0;
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		if (r->sources & 1u << kind)
+			info.stored_bytes[kind] =
+				ALIGN_UP(r->bytes, r->bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+	memcpy(info.shape, r->shape, sizeof(info.shape));
+	memset((char *)to + bytes - 8, 0, 8);
+	memcpy(to, &info, sizeof(info));
+	memcpy((char *)to + sizeof(info), name, name_bytes);
+	memcpy((char *)to + sizeof(info) + name_bytes, ns_name, ns_bytes);
+	return bytes;
+}
+
+int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err)
+{
+	if (!handle_live(e, t.index, t.generation))
+		return err_set(err, ESTALE, "the tensor was destroyed");
+	return (int)write_info(e, t.index, to, room);
+}
+
+size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint32_t *next)
+{
+	size_t used = 0;
+
+	for (uint32_t i = MAX(from, 1u); i < e->index_high; i++) {
+		size_t n;
+
+		if ((e->records[i].flags & RECORD_LIVE) == 0)
+			continue;
+		n = write_info(e, i, (char *)to + used, room - used);
+		if (n == 0) {
+			*next = i;
+			return used;
+		}
+		used += n;
+	}
+	*next = 0;
+	return used;
+}
+
+void engine_dump(struct engine *e, int fd)
+{
+	struct list *it;
+
+	for (unsigned i = 0; i < e->device_count; i++) {
+		const struct device *d = &e->devices[i];
+
+		dprintf(fd, "tier %s: %llu of %llu bytes used, %u xfers in flight\n",
+			d->tier->base.name, (unsigned long long)extents_used(d->extents),
+			(unsigned long long)extents_capacity(d->extents), d->flight);
+	}
+	list_for_each (it, &e->moves) {
+		const struct move *m = list_entry(it, struct move, link);
+
+		dprintf(fd,
+			"move %u: kind %u tensor %u from %u to %u, %u of %u pieces, result %d\n",
+			m->id, m->kind, m->tensor, m->from, m->to, m->done_pieces, m->pieces,
+			m->result);
+	}
+	for (uint32_t i = 1; i < e->index_high; i++) {
+		const struct record *r = &e->records[i];
+
+		if ((r->flags & RECORD_LIVE) && (r->move != 0 || r->wanted > 0))
+			dprintf(fd,
+				"tensor %u: %llu bytes, word0 %#llx, front %u, sources %#x, move "
+				"%u\n",
+				i, (unsigned long long)r->bytes, (unsigned long long)word0_of(e, i),
+				r->front, r->sources, r->move);
+	}
+}

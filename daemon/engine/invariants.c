@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The invariants of the design as assertions over everything the engine knows: for tests and the
+ * stepper, O(tensors).
+ */
+#include <stdlib.h>
+
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/replica.h"
+
+struct sums {
+	uint64_t used[ENGINE_DEVICES_MAX];
+	uint64_t resident[TIER_KINDS];
+};
+
+static void add_extent(struct engine *e, struct sums *sums, uint8_t device, uint32_t node,
+		       uint32_t tensor)
+{
+	struct extent x;
+
+	extents_get(e->devices[device].extents, node, &x);
+	ASSERT(x.owner == tensor);
+	sums->used[device] += x.bytes;
+}
+
+static void add_blocks(struct engine *e, struct sums *sums, const struct block *blocks,
+		       uint32_t count, uint32_t tensor)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (blocks[i].node != EXTENT_NONE)
+			add_extent(e, sums, blocks[i].device, blocks[i].node, tensor);
+}
+
+static void check_front(struct engine *e, uint32_t tensor, const struct record *r)
+{
+	uint64_t word0 = word0_of(e, tensor);
+	uint8_t state = word0_state(word0);
+	bool unfilled = front_unfilled(e, tensor);
+
+	ASSERT(state < STATE_COUNT && state != STATE_EVICTING); /* never across calls */
+	if (r->front == DEVICE_NONE) {
+		ASSERT(state == STATE_ABSENT || state == STATE_FILLING);
+		return;
+	}
+	ASSERT(state == STATE_RESIDENT || state == STATE_DROPPING);
+	ASSERT(state == STATE_RESIDENT || r->move != 0);
+	ASSERT(front_node(e, r) != EXTENT_NONE);
+	ASSERT(word0_place(word0) == e->devices[r->front].place);
+	/* A front has the current bytes unless its writer has not said `filled`. */
+	if (state == STATE_RESIDENT)
+		ASSERT(unfilled || (r->sources & front_source(e, r)) != 0);
+}
+
+static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, const struct record *r)
+{
+	const struct move *m = move_get(e, r->move);
+
+	ASSERT(m->tensor == tensor);
+	if (m->to_node != EXTENT_NONE)
+		add_extent(e, sums, m->to, m->to_node, tensor);
+	if (m->to_blocks != NULL)
+		add_blocks(e, sums, m->to_blocks, replica_block_count(e, r->bytes), tensor);
+	if (m->fresh.node != EXTENT_NONE)
+		add_blocks(e, sums, &m->fresh, 1, tensor);
+	/* A pinned front neither moves nor goes; a clean leaves it where it is. */
+	if (state_of(e, tensor) == STATE_DROPPING)
+		ASSERT(m->kind == MOVE_FILL || m->kind == MOVE_COMPACT);
+}
+
+static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+	const struct block *blocks = replica_map_get(e, r);
+
+	ASSERT(r->sources != 0); /* its bytes are somewhere, or are zeros */
+	check_front(e, tensor, r);
+	if (r->hbm_node != EXTENT_NONE)
+		add_extent(e, sums, r->hbm_device, r->hbm_node, tensor);
+	if (r->dram_node != EXTENT_NONE)
+		add_extent(e, sums, e->dram, r->dram_node, tensor);
+	if (blocks != NULL)
+		add_blocks(e, sums, blocks, replica_block_count(e, r->bytes), tensor);
+	ASSERT(!(r->sources & SOURCE_HBM) || r->hbm_node != EXTENT_NONE);
+	ASSERT(!(r->sources & SOURCE_DRAM) || r->dram_node != EXTENT_NONE);
+	ASSERT(!(r->sources & SOURCE_NVME) || blocks != NULL);
+	if (r->move != 0)
+		check_move(e, sums, tensor, r);
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		if (r->sources & 1u << kind)
+			sums->resident[kind] +=
+				ALIGN_UP(r->bytes, r->bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+}
+
+static void add_reserved(struct engine *e, struct sums *sums, const struct list *requests)
+{
+	struct list *it;
+
+	list_for_each (it, requests) {
+		const struct request *q = list_entry(it, struct request, link);
+
+		for (size_t i = 0; i < q->n; i++)
+			if (q->items[i].node != EXTENT_NONE)
+				add_extent(e, sums, q->device, q->items[i].node,
+					   q->items[i].tensor);
+	}
+}
+
+static unsigned count_flight(const struct engine *e)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		n += e->devices[i].flight;
+	return n;
+}
+
+void engine_check(struct engine *e)
+{
+	struct sums sums = { 0 };
+	struct list *it;
+
+	for (uint32_t i = 1; i < e->index_high; i++)
+		if (e->records[i].flags & RECORD_LIVE)
+			check_tensor(e, &sums, i);
+	add_reserved(e, &sums, &e->running);
+	for (unsigned i = 0; i < e->device_count; i++) {
+		extents_check(e->devices[i].extents);
+		ASSERT(sums.used[i] == extents_used(e->devices[i].extents));
+		/* Who waits for room holds nothing. */
+		list_for_each (it, &e->devices[i].queue) {
+			const struct request *q = list_entry(it, struct request, link);
+
+			for (size_t j = 0; j < q->n; j++)
+				ASSERT(q->items[j].node == EXTENT_NONE && !q->items[j].ready);
+		}
+	}
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		ASSERT(sums.resident[kind] ==
+		       atomic_load_explicit(STAT(e, tier[kind].resident_bytes),
+					    memory_order_relaxed));
+	ASSERT(count_flight(e) == e->in_flight);
+}

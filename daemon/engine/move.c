@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Beginning and ending moves. The pieces in between are in piece.c.
+ */
+#include "daemon/engine/move.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "daemon/engine/front.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/piece.h"
+#include "daemon/engine/reclaim.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+struct move *move_get(struct engine *e, uint32_t id)
+{
+	ASSERT(id > 0 && id < e->move_room && e->moves_by_id[id] != NULL);
+	ASSERT_OBJ(e->moves_by_id[id], MOVE_MAGIC);
+	return e->moves_by_id[id];
+}
+
+static int grow_ids(struct engine *e)
+{
+	uint32_t room = MAX(e->move_room * 2, 256u);
+	struct move **grown = realloc(e->moves_by_id, room * sizeof(struct move *));
+
+	if (grown == NULL)
+		return -ENOMEM;
+	for (uint32_t i = e->move_room; i < room; i++)
+		grown[i] = NULL;
+	e->moves_by_id = grown;
+	e->move_room = room;
+	return 0;
+}
+
+/* Takes a number for the move and, where it is of a tensor, the tensor's one place for moves. */
+static struct move *new_move(struct engine *e, enum move_kind kind, uint32_t tensor)
+{
+	struct move *m;
+	uint32_t id = MAX(e->move_free_hint, 1u);
+
+	while (id < e->move_room && e->moves_by_id[id] != NULL)
+		id++;
+	if (id >= e->move_room) {
+		id = MAX(e->move_room, 1u);
+		if (grow_ids(e) < 0)
+			return NULL;
+	}
+	m = calloc(1, sizeof(*m));
+	if (m == NULL)
+		return NULL;
+	m->magic = MOVE_MAGIC;
+	m->id = id;
+	m->kind = (uint8_t)kind;
+	m->tensor = tensor;
+	m->from = m->to = DEVICE_NONE;
+	m->from_kind = m->to_kind = TIER_KINDS;
+	m->to_node = EXTENT_NONE;
+	m->fresh.node = EXTENT_NONE;
+	m->begin_ns = e->now_ns;
+	list_init(&m->waiters);
+	list_init(&m->staging_link);
+	list_push_back(&e->moves, &m->link);
+	e->moves_by_id[id] = m;
+	e->move_free_hint = id + 1;
+	if (tensor != TENSOR_NONE) {
+		ASSERT(record_of(e, tensor)->move == 0);
+		record_of(e, tensor)->move = id;
+	}
+	stat_add(STAT(e, moves_running), 1);
+	return m;
+}
+
+static void free_move(struct engine *e, struct move *m)
+{
+	ASSERT(m->in_flight == 0 && !list_linked(&m->staging_link));
+	if (m->tensor != TENSOR_NONE)
+		record_of(e, m->tensor)->move = 0;
+	e->moves_by_id[m->id] = NULL;
+	e->move_free_hint = MIN(e->move_free_hint, m->id);
+	list_remove(&m->link);
+	stat_sub(STAT(e, moves_running), 1);
+	m->magic = 0;
+	free(m);
+}
+
+/* How many pieces, now that both sides are known. */
+static void plan_pieces(struct engine *e, struct move *m, uint64_t bytes)
+{
+	m->piece_bytes = PIECE_BYTES;
+	if (m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME ||
+	    (m->from_kind == TIER_KIND_HBM && m->to_kind == TIER_KIND_HBM && m->from != m->to))
+		m->piece_bytes = e->block_bytes;
+	m->pieces = (uint32_t)((bytes + m->piece_bytes - 1) / m->piece_bytes);
+}
+
+/* ---- fill ---- */
+
+bool move_fill_needs_room(const struct engine *e, uint32_t tensor, uint8_t device)
+{
+	const struct record *r = &e->records[tensor];
+
+	if (device_kind(e, device) == TIER_KIND_DRAM)
+		return r->dram_node == EXTENT_NONE;
+	return r->hbm_node == EXTENT_NONE || r->hbm_device != device;
+}
+
+/* From where the bytes come, once the old front is closed. */
+static void fill_source(struct engine *e, struct move *m)
+{
+	const struct record *r = record_of(e, m->tensor);
+
+	if (r->front != DEVICE_NONE) {
+		m->from = r->front;
+		m->from_kind = (uint8_t)device_kind(e, r->front);
+	} else if (r->sources & SOURCE_ZERO) {
+		m->from_kind = TIER_KINDS;
+	} else {
+		ASSERT(r->sources & SOURCE_NVME);
+		m->from_kind = TIER_KIND_NVME;
+	}
+}
+
+/* A discarding writer needs nothing loaded, if what the tensor holds stays safe below its new
+ * front. */
+static bool may_leave_unfilled(struct engine *e, uint32_t tensor, uint8_t device)
+{
+	const struct record *r = record_of(e, tensor);
+	uint8_t lost = r->front == DEVICE_NONE ? 0 : (uint8_t)front_source(e, r);
+
+	if (device_kind(e, device) == TIER_KIND_HBM && lost == SOURCE_DRAM)
+		lost = 0; /* it stays as the copy under the new front */
+	return (r->sources & ~lost) != 0;
+}
+
+/* Closes the front that stands elsewhere and sees that the new one has an extent. */
+static int fill_prepare(struct engine *e, uint32_t tensor, uint8_t device, uint32_t *node,
+			const struct holder *asker, int *ret_pid)
+{
+	struct record *r = record_of(e, tensor);
+	int rc;
+
+	if (r->front == DEVICE_NONE)
+		return 0;
+	rc = front_close(e, tensor, asker, ret_pid);
+	if (rc < 0)
+		return rc;
+	if ((r->sources & front_source(e, r)) == 0) {
+		/* It was left unfilled: there is nothing in it to copy. */
+		front_forget(e, tensor);
+		if (r->front != DEVICE_NONE && r->front != device)
+			return fill_prepare(e, tensor, device, node, asker, ret_pid);
+	}
+	/* The copy below that was to be used may have turned out to be stale and be gone. */
+	if (*node == EXTENT_NONE && r->front != device && move_fill_needs_room(e, tensor, device)) {
+		rc = replica_take(e, device, tensor, node);
+		ASSERT(rc == 0);
+	}
+	return 0;
+}
+
+/* The target stands there with the right bytes: the front only changes its place. */
+static bool fill_in_place(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node)
+{
+	struct record *r = record_of(e, tensor);
+	enum tier_kind was;
+
+	if (r->front == device) {
+		if (node != EXTENT_NONE)
+			replica_give(e, device, node);
+		return true;
+	}
+	if (node != EXTENT_NONE || r->front == DEVICE_NONE)
+		return false;
+	was = device_kind(e, r->front);
+	ASSERT(device == e->dram && (r->sources & SOURCE_DRAM) != 0);
+	front_set(e, tensor, device);
+	replica_drop(e, tensor, was);
+	publish(e, tensor, STATE_RESIDENT, 0);
+	return true;
+}
+
+int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, uint8_t priority,
+	      bool discard, const struct holder *asker, int *ret_pid)
+{
+	struct record *r = record_of(e, tensor);
+	uint32_t given = node;
+	struct move *m;
+	int rc = fill_prepare(e, tensor, device, &node, asker, ret_pid);
+
+	if (rc < 0)
+		return rc;
+	if (fill_in_place(e, tensor, device, node))
+		return 0;
+	m = new_move(e, MOVE_FILL, tensor);
+	if (m == NULL) {
+		if (node != given)
+			replica_give(e, device, node);
+		if (r->front != DEVICE_NONE)
+			front_reopen(e, tensor);
+		return -ENOMEM;
+	}
+	fill_source(e, m);
+	m->to = device;
+	m->to_kind = (uint8_t)device_kind(e, device);
+	m->to_node = node;
+	m->priority = priority;
+	m->for_prefetch = priority == XFER_PREFETCH;
+	m->unfilled = discard && may_leave_unfilled(e, tensor, device);
+	if (m->unfilled) {
+		/* Somebody else's old bytes are not shown even to a writer. */
+		m->from_kind = TIER_KINDS;
+		plan_pieces(e, m, e->shared_domain ? r->bytes : 0);
+	} else {
+		plan_pieces(e, m, r->bytes);
+	}
+	if (m->for_prefetch)
+		e->devices[device].prefetch_bytes += r->bytes;
+	if (m->from_kind == TIER_KINDS)
+		stat_add(STAT(e, fills_zero), 1);
+	publish(e, tensor, r->front == DEVICE_NONE ? STATE_FILLING : STATE_DROPPING, 0);
+	log_debug(MOVE, "tensor %u: fill of %s from %s, %llu bytes", tensor,
+		  e->devices[device].tier->base.name, tier_kind_name(m->from_kind),
+		  (unsigned long long)r->bytes);
+	pieces_pump(e, m);
+	return 0;
+}
+
+static void fill_failed(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+
+	replica_give(e, m->to, m->to_node);
+	if (r->front != DEVICE_NONE)
+		front_reopen(e, m->tensor);
+	else
+		publish(e, m->tensor, STATE_ABSENT, 0);
+}
+
+static void fill_end(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	bool to_hbm = m->to_kind == TIER_KIND_HBM;
+	uint8_t old = r->front;
+
+	if (m->for_prefetch)
+		e->devices[m->to].prefetch_bytes -= r->bytes;
+	if (m->result < 0 || m->stop) {
+		fill_failed(e, m);
+		return;
+	}
+	if (to_hbm && old != DEVICE_NONE && device_kind(e, old) == TIER_KIND_HBM) {
+		/* From GPU to GPU: the record has room for one. */
+		front_set(e, m->tensor, DEVICE_NONE);
+		replica_drop(e, m->tensor, TIER_KIND_HBM);
+	}
+	if (to_hbm) {
+		r->hbm_node = m->to_node;
+		r->hbm_device = m->to;
+	} else {
+		r->dram_node = m->to_node;
+	}
+	if (m->unfilled)
+		pins_clear_filled(e, m->tensor);
+	else
+		source_add(e, m->tensor, 1u << m->to_kind);
+	front_set(e, m->tensor, m->to);
+	if (old != DEVICE_NONE && device_kind(e, old) == TIER_KIND_HBM && !to_hbm)
+		replica_drop(e, m->tensor, TIER_KIND_HBM);
+	if (m->for_prefetch)
+		r->flags |= RECORD_HINTED;
+	publish(e, m->tensor, STATE_RESIDENT, m->unfilled ? FLAG_UNFILLED : 0);
+}
+
+/* ---- clean ---- */
+
+/* Room for a clean's target: an extent in dram, or blocks on nvme. */
+static int clean_target(struct engine *e, struct move *m, bool to_nvme)
+{
+	const struct record *r = record_of(e, m->tensor);
+	struct device *dram = &e->devices[e->dram];
+	int rc = -ENODEV;
+
+	if (!to_nvme && r->front != e->dram && !(r->flags & RECORD_LARGE)) {
+		/* Whoever waits for dram was there first. */
+		rc = list_empty(&dram->queue) || (r->flags & RECORD_SMALL)
+			     ? replica_take(e, e->dram, m->tensor, &m->to_node)
+			     : -ENOSPC;
+		m->to = e->dram;
+		m->to_kind = TIER_KIND_DRAM;
+		if (rc == -ENOSPC)
+			dram->wanted_bytes += replica_rounded(e, e->dram, r->bytes);
+	}
+	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
+		rc = replica_blocks_take(e, m->tensor, &m->to_blocks);
+		m->to = DEVICE_NONE;
+		m->to_kind = TIER_KIND_NVME;
+	}
+	return rc;
+}
+
+static int clean_begin(struct engine *e, uint32_t tensor, bool to_nvme)
+{
+	struct record *r = record_of(e, tensor);
+	uint8_t wanted = (uint8_t)~0u;
+	struct pins pins;
+
+	ASSERT(r->front != DEVICE_NONE && r->move == 0 && state_of(e, tensor) == STATE_RESIDENT);
+	if (!front_settle(e, tensor))
+		return -EALREADY;
+	pins_scan(e, tensor, NULL, &pins);
+	if (pins.write_pins > 0)
+		return -EBUSY;
+	/* From here on a new writer is seen by the look at the end. */
+	if (pins_clear_written(e, tensor))
+		source_set(e, tensor, front_source(e, r));
+	if (to_nvme)
+		wanted = SOURCE_NVME | SOURCE_ZERO;
+	return (r->sources & ~front_source(e, r) & wanted) != 0 ? -EALREADY : 0;
+}
+
+int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority)
+{
+	struct record *r = record_of(e, tensor);
+	struct move *m;
+	int rc = clean_begin(e, tensor, to_nvme);
+
+	if (rc < 0)
+		return rc;
+	m = new_move(e, MOVE_CLEAN, tensor);
+	if (m == NULL)
+		return -ENOMEM;
+	rc = clean_target(e, m, to_nvme);
+	if (rc < 0) {
+		free_move(e, m);
+		return rc;
+	}
+	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? e->dram : r->front;
+	m->from_kind = (uint8_t)device_kind(e, m->from);
+	m->priority = priority;
+	m->drop_after = drop_after;
+	plan_pieces(e, m, r->bytes);
+	if (drop_after)
+		e->devices[r->front].leaving_bytes += replica_rounded(e, r->front, r->bytes);
+	stat_add(STAT(e, cleans), 1);
+	log_debug(MOVE, "tensor %u: clean from %s to %s, %llu bytes", tensor,
+		  e->devices[m->from].tier->base.name, tier_kind_name(m->to_kind),
+		  (unsigned long long)r->bytes);
+	pieces_pump(e, m);
+	return 0;
+}
+
+static void clean_give_target(struct engine *e, struct move *m)
+{
+	if (m->to_kind == TIER_KIND_NVME)
+		replica_blocks_give(e, m->to_blocks,
+				    replica_block_count(e, record_of(e, m->tensor)->bytes));
+	else
+		replica_give(e, m->to, m->to_node);
+}
+
+/* A write-back that failed is not tried again at once: the front stays, others are looked at. */
+static void clean_failed(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	struct device *d = &e->devices[r->front];
+
+	d->clean_error = m->result;
+	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
+	request_backoff(e, m->tensor);
+}
+
+static void clean_end(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	struct pins pins;
+
+	if (m->drop_after)
+		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
+	pins_scan(e, m->tensor, NULL, &pins);
+	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
+		clean_give_target(e, m);
+		if (m->result < 0)
+			clean_failed(e, m);
+		else
+			stat_add(STAT(e, cleans_void), 1);
+		return;
+	}
+	e->devices[r->front].clean_error = 0;
+	if (m->to_kind == TIER_KIND_DRAM) {
+		r->dram_node = m->to_node;
+		source_add(e, m->tensor, SOURCE_DRAM);
+		front_set(e, m->tensor, r->front); /* the copy below joins the shadow list */
+	} else if (replica_map_set(e, r, m->to_blocks) < 0) {
+		clean_give_target(e, m);
+	} else {
+		source_add(e, m->tensor, SOURCE_NVME);
+	}
+}
+
+/* ---- compact ---- */
+
+int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
+{
+	struct record *r = record_of(e, tensor);
+	struct move *m;
+
+	if (front_close(e, tensor, NULL, NULL) < 0)
+		return -EBUSY;
+	m = (r->sources & front_source(e, r)) ? new_move(e, MOVE_COMPACT, tensor) : NULL;
+	if (m == NULL) {
+		front_reopen(e, tensor);
+		return -ENOMEM;
+	}
+	m->from = m->to = r->front;
+	m->from_kind = m->to_kind = (uint8_t)device_kind(e, r->front);
+	m->to_node = node;
+	m->priority = XFER_DEMAND;
+	plan_pieces(e, m, r->bytes);
+	stat_add(STAT(e, compactions), 1);
+	pieces_pump(e, m);
+	return 0;
+}
+
+static void compact_end(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	uint32_t *node = m->to_kind == TIER_KIND_HBM ? &r->hbm_node : &r->dram_node;
+
+	if (m->result < 0 || m->stop) {
+		replica_give(e, m->to, m->to_node);
+	} else {
+		replica_give(e, m->to, *node);
+		*node = m->to_node;
+	}
+	front_reopen(e, m->tensor);
+}
+
+/* ---- copy and sync ---- */
+
+int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64_t bytes)
+{
+	uint32_t tensor = request->items[0].tensor;
+	struct record *r = record_of(e, tensor);
+	uint32_t index = (uint32_t)(offset / e->block_bytes);
+	struct move *m = new_move(e, MOVE_COPY, tensor);
+	int rc;
+
+	if (m == NULL)
+		return -ENOMEM;
+	m->request = request;
+	m->copy_offset = offset;
+	m->copy_bytes = bytes;
+	m->priority = XFER_DEMAND;
+	m->from_kind = m->to_kind = TIER_KIND_NVME;
+	m->piece_bytes = e->block_bytes;
+	m->pieces = 1;
+	if (request->in) {
+		rc = replica_block_take(e, tensor, replica_block_bytes(e, r->bytes, index),
+					&m->fresh);
+		if (rc < 0) {
+			free_move(e, m);
+			return rc;
+		}
+	}
+	pieces_pump(e, m);
+	return 0;
+}
+
+static void copy_end(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	struct block *blocks = replica_map_get(e, r);
+
+	if (m->fresh.node == EXTENT_NONE)
+		return;
+	if (m->result < 0) {
+		replica_block_give(e, &m->fresh);
+		return;
+	}
+	replica_block_give(e, &blocks[m->copy_offset / e->block_bytes]);
+	blocks[m->copy_offset / e->block_bytes] = m->fresh;
+	r->version++;
+}
+
+int move_sync(struct engine *e, struct request *request, uint8_t device)
+{
+	struct move *m = new_move(e, MOVE_SYNC, TENSOR_NONE);
+
+	if (m == NULL)
+		return -ENOMEM;
+	m->request = request;
+	m->to = device;
+	m->priority = XFER_DEMAND;
+	m->pieces = 1;
+	pieces_pump(e, m);
+	return 0;
+}
+
+/* ---- the end ---- */
+
+void move_stop(struct engine *e, struct move *m)
+{
+	m->stop = true;
+}
+
+static void count_move(struct engine *e, const struct move *m)
+{
+	const struct record *r = record_of(e, m->tensor);
+
+	if (m->kind == MOVE_FILL && m->for_prefetch)
+		stat_add(STAT(e, prefetches), 1);
+	if (m->result < 0 || m->stop || m->from_kind == TIER_KINDS || m->kind == MOVE_COPY ||
+	    m->kind == MOVE_COMPACT)
+		return;
+	stat_add(STAT(e, moves[r->class_][m->from_kind][m->to_kind]), 1);
+	stat_add(STAT(e, moved_bytes[m->from_kind][m->to_kind]), r->bytes);
+}
+
+/* What a piece's failure says, with the tensor before it. */
+static void name_failure(struct engine *e, struct move *m)
+{
+	const char *name;
+	uint32_t ns;
+	size_t n;
+	char cause[sizeof(m->cause)];
+
+	if (m->result >= 0 || m->tensor == TENSOR_NONE)
+		return;
+	n = namemap_name(e->names, m->tensor, &name, &ns);
+	memcpy(cause, m->cause, sizeof(cause));
+	if (n > 0)
+		snprintf(m->cause, sizeof(m->cause), "tensor '%.*s': %.*s", (int)MIN(n, 60), name,
+			 120, cause);
+	else
+		snprintf(m->cause, sizeof(m->cause), "tensor %u: %.*s", m->tensor, 150, cause);
+	log_warn(MOVE, "%s", m->cause);
+}
+
+void move_finished(struct engine *e, struct move *m)
+{
+	bool drop = m->kind == MOVE_CLEAN && m->drop_after;
+	uint32_t tensor = m->tensor;
+	struct list *it;
+
+	static void (*const ends[])(struct engine *, struct move *) = {
+		[MOVE_FILL] = fill_end,
+		[MOVE_CLEAN] = clean_end,
+		[MOVE_COMPACT] = compact_end,
+		[MOVE_COPY] = copy_end,
+	};
+
+	name_failure(e, m);
+	if (tensor != TENSOR_NONE) {
+		ends[m->kind](e, m);
+		count_move(e, m);
+	}
+	while ((it = list_pop_front(&m->waiters)) != NULL)
+		request_move_ended(e, list_entry(it, struct item, link), m);
+	if (m->request != NULL)
+		request_own_move_ended(e, m->request, m);
+	drop = drop && m->result >= 0 && !m->stop;
+	free_move(e, m);
+	if (drop && reclaim_eligible(e, record_of(e, tensor)->front, tensor))
+		front_drop(e, tensor);
+	e->again = true;
+}
+
+void move_piece_done(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+
+	if (piece_done(e, p))
+		pieces_pump(e, m);
+}

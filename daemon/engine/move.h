@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Moves: one tensor changing tier, cut into pieces, each one xfer on one lane (or two, where the
+ * bytes hop through a staging slot). At most one move a tensor. A move that ends wakes the requests
+ * that wait for it; it may end before the call that starts it returns. Control thread.
+ */
+#ifndef TIERD_ENGINE_MOVE_H
+#define TIERD_ENGINE_MOVE_H
+
+#include "daemon/engine/state.h"
+
+/* Brings the front to `device` into the extent `node`, which the caller took and which is the
+ * move's from now on (EXTENT_NONE where a replica stands there already). `discard`: every asker
+ * overwrites all of it. 0: begun, perhaps done. -EBUSY: pinned elsewhere, nothing has changed and
+ * `node` is still the caller's; -EDEADLK: likewise, by `asker` itself; *ret_pid names a foreign
+ * pin. -ENOMEM. */
+int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, uint8_t priority,
+	      bool discard, const struct holder *asker, int *ret_pid);
+/* Whether move_fill() to `device` needs an extent. */
+bool move_fill_needs_room(const struct engine *e, uint32_t tensor, uint8_t device);
+
+/* Copies the front to a lower tier. 0: begun; -EALREADY: a lower tier has the bytes; -EBUSY: write
+ * pins; -ENOSPC: no room below (noted as wanted there); -ENODEV: there is nothing below. */
+int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority);
+
+/* Copies the front into extent `node` of its own device. 0, -EBUSY, -ENOMEM; as move_fill(). */
+int move_compact(struct engine *e, uint32_t tensor, uint32_t node);
+
+/* One block's range between window and nvme, for a copy request; the window is request->window. */
+int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64_t bytes);
+/* fdatasync of a device, for a flush. */
+int move_sync(struct engine *e, struct request *request, uint8_t device);
+
+/* Ends a move early: no further pieces; it ends when what is in flight has come back. */
+void move_stop(struct engine *e, struct move *m);
+void move_piece_done(struct engine *e, struct piece *p);
+struct move *move_get(struct engine *e, uint32_t id);
+
+#endif

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/piece.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/move.h"
+#include "daemon/engine/replica.h"
+
+#define RATE_WINDOW_NS (2 * NS_PER_S)
+
+/* ---- staging slots ---- */
+
+static enum direction direction_of(const struct move *m)
+{
+	if (m->kind == MOVE_COPY)
+		return m->fresh.node != EXTENT_NONE ? DIRECTION_DOWN : DIRECTION_UP;
+	return m->kind == MOVE_CLEAN ? DIRECTION_DOWN : DIRECTION_UP;
+}
+
+static void *slot_take(struct engine *e, enum direction direction)
+{
+	if (e->staging_free_count[direction] == 0)
+		return NULL;
+	return e->staging_free[direction][--e->staging_free_count[direction]];
+}
+
+static void slot_give(struct engine *e, enum direction direction, void *slot)
+{
+	e->staging_free[direction][e->staging_free_count[direction]++] = slot;
+	e->again = true;
+}
+
+void pieces_pump_staging(struct engine *e)
+{
+	for (unsigned d = 0; d < DIRECTIONS; d++) {
+		while (e->staging_free_count[d] > 0 && !list_empty(&e->staging_waiters[d])) {
+			struct list *it = list_pop_front(&e->staging_waiters[d]);
+
+			pieces_pump(e, list_entry(it, struct move, staging_link));
+		}
+	}
+}
+
+/* ---- one xfer ---- */
+
+static void lend(struct engine *e, struct piece *p)
+{
+	struct device *d = &e->devices[p->device];
+
+	if (d->flight == 0)
+		d->busy_since_ns = e->now_ns;
+	d->flight++;
+	d->flight_bytes += p->x.bytes;
+	e->in_flight++;
+	p->x.result = 0;
+	p->x.cause[0] = '\0';
+	p->x.owner = p->move;
+	p->x.part = p->index;
+	p->x.priority = p->move->priority;
+	e->params.hooks.submit(e->params.hooks.ctx, p->device, &p->x);
+}
+
+static void take_back(struct engine *e, struct piece *p)
+{
+	struct device *d = &e->devices[p->device];
+
+	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= p->x.bytes);
+	d->flight--;
+	d->flight_bytes -= p->x.bytes;
+	e->in_flight--;
+	d->busy_ns += e->now_ns - d->busy_since_ns;
+	d->busy_since_ns = e->now_ns;
+	d->done_bytes += p->x.bytes;
+	if (d->busy_ns > RATE_WINDOW_NS) {
+		d->busy_ns /= 2;
+		d->done_bytes /= 2;
+	}
+}
+
+static void aim(struct piece *p, uint8_t device, enum xfer_op op, uint64_t offset, void *host,
+		uint64_t bytes)
+{
+	p->device = device;
+	p->x.op = (uint8_t)op;
+	p->x.offset = offset;
+	p->x.host = host;
+	p->x.bytes = bytes;
+}
+
+static void aim_block(struct engine *e, struct piece *p, const struct block *b, enum xfer_op op,
+		      void *host, uint64_t bytes)
+{
+	aim(p, b->device, op, replica_offset(e, b->device, b->node), host, bytes);
+	p->x.crc = b->crc;
+}
+
+/* Where a piece of the move lies in the extent of a mapped device. */
+static uint64_t piece_offset(struct engine *e, const struct piece *p, uint8_t device, uint32_t node)
+{
+	return replica_offset(e, device, node) + (uint64_t)p->index * p->move->piece_bytes;
+}
+
+static char *piece_address(struct engine *e, const struct piece *p, uint8_t device, uint32_t node)
+{
+	char *base = e->devices[device].tier->base.host_base;
+
+	return base + piece_offset(e, p, device, node);
+}
+
+static uint64_t piece_length(struct engine *e, const struct piece *p)
+{
+	uint64_t bytes = record_of(e, p->move->tensor)->bytes;
+	uint64_t begin = (uint64_t)p->index * p->move->piece_bytes;
+
+	ASSERT(begin < bytes);
+	return MIN(p->move->piece_bytes, bytes - begin);
+}
+
+static uint32_t source_node(struct engine *e, const struct move *m)
+{
+	const struct record *r = record_of(e, m->tensor);
+
+	return m->from_kind == TIER_KIND_HBM ? r->hbm_node : r->dram_node;
+}
+
+/* First xfer of a piece of a fill: whence, to the extent of the new front. */
+static void aim_fill(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+	uint64_t n = piece_length(e, p), to = piece_offset(e, p, m->to, m->to_node);
+	struct block *b;
+
+	if (m->from_kind == TIER_KINDS) {
+		aim(p, m->to, XFER_ZERO, to, NULL, n);
+	} else if (m->from_kind == TIER_KIND_NVME) {
+		b = &replica_map_get(e, record_of(e, m->tensor))[p->index];
+		if (b->node == EXTENT_NONE) {
+			aim(p, m->to, XFER_ZERO, to, NULL, n);
+			p->hops = false;
+		} else if (m->to_kind == TIER_KIND_DRAM) {
+			aim_block(e, p, b, XFER_READ, piece_address(e, p, m->to, m->to_node), n);
+		} else {
+			aim_block(e, p, b, XFER_READ, p->slot, n);
+		}
+	} else if (m->from_kind == TIER_KIND_DRAM) {
+		aim(p, m->to, XFER_WRITE, to, piece_address(e, p, m->from, source_node(e, m)), n);
+	} else if (m->to_kind == TIER_KIND_DRAM) {
+		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, source_node(e, m)),
+		    piece_address(e, p, m->to, m->to_node), n);
+	} else {
+		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, source_node(e, m)), p->slot,
+		    n);
+	}
+}
+
+static void aim_clean(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+	uint32_t node = source_node(e, m);
+	uint64_t n = piece_length(e, p);
+
+	if (m->to_kind == TIER_KIND_DRAM)
+		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, node),
+		    piece_address(e, p, m->to, m->to_node), n);
+	else if (m->from_kind == TIER_KIND_DRAM)
+		aim_block(e, p, &m->to_blocks[p->index], XFER_WRITE,
+			  piece_address(e, p, m->from, node), n);
+	else
+		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, node), p->slot, n);
+}
+
+/* Second xfer of a piece that hops: out of the slot. */
+static void aim_second(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+	uint64_t n = p->x.bytes;
+
+	if (m->kind == MOVE_COPY)
+		aim_block(e, p, &m->fresh, XFER_WRITE, p->slot, n);
+	else if (m->to_kind == TIER_KIND_NVME)
+		aim_block(e, p, &m->to_blocks[p->index], XFER_WRITE, p->slot, n);
+	else
+		aim(p, m->to, XFER_WRITE, piece_offset(e, p, m->to, m->to_node), p->slot, n);
+}
+
+static bool move_hops(const struct move *m)
+{
+	if (m->kind == MOVE_COPY)
+		return true;
+	if (m->kind != MOVE_FILL && m->kind != MOVE_CLEAN)
+		return false;
+	return (m->from_kind == TIER_KIND_NVME && m->to_kind == TIER_KIND_HBM) ||
+	       (m->from_kind == TIER_KIND_HBM && m->to_kind == TIER_KIND_NVME) ||
+	       (m->from_kind == TIER_KIND_HBM && m->to_kind == TIER_KIND_HBM);
+}
+
+/* ---- copies between a window and nvme ---- */
+
+static void copy_window(struct piece *p, uint64_t block_bytes)
+{
+	struct move *m = p->move;
+	char *in_block = (char *)p->slot + m->copy_offset % block_bytes;
+	char *window;
+
+	if (m->request == NULL)
+		return; /* cancelled: its window may belong to another request by now */
+	window = (char *)m->request->window + (m->copy_offset - m->request->offset);
+	if (m->request->in)
+		memcpy(in_block, window, m->copy_bytes);
+	else
+		memcpy(window, in_block, m->copy_bytes);
+}
+
+/* Inwards the block is read, changed and written elsewhere; one that is overwritten whole, or was
+ * never written, need not be read. Returns false when no xfer is needed at all. */
+static bool aim_copy(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+	struct record *r = record_of(e, m->tensor);
+	uint32_t index = (uint32_t)(m->copy_offset / e->block_bytes);
+	struct block *b = &replica_map_get(e, r)[index];
+	uint64_t n = replica_block_bytes(e, r->bytes, index);
+
+	if (b->node != EXTENT_NONE && m->copy_bytes < n) {
+		aim_block(e, p, b, XFER_READ, p->slot, n);
+		return true;
+	}
+	if (b->node != EXTENT_NONE && m->fresh.node == EXTENT_NONE) {
+		aim_block(e, p, b, XFER_READ, p->slot, n);
+		return true;
+	}
+	memset(p->slot, 0, n);
+	copy_window(p, e->block_bytes);
+	if (m->fresh.node == EXTENT_NONE)
+		return false;
+	p->stage = 1;
+	aim_block(e, p, &m->fresh, XFER_WRITE, p->slot, n);
+	return true;
+}
+
+/* ---- begin and end ---- */
+
+static struct piece *new_piece(struct engine *e)
+{
+	struct piece *p = e->free_pieces;
+
+	if (p != NULL)
+		e->free_pieces = p->next_free;
+	else
+		p = malloc(sizeof(*p));
+	if (p != NULL)
+		memset(p, 0, sizeof(*p));
+	return p;
+}
+
+static void free_piece(struct engine *e, struct piece *p)
+{
+	if (p->slot != NULL)
+		slot_give(e, direction_of(p->move), p->slot);
+	p->next_free = e->free_pieces;
+	e->free_pieces = p;
+}
+
+enum begun { BEGUN, BEGUN_NOTHING, BEGUN_WAITS, BEGUN_FAILED };
+
+static bool piece_aim(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+	uint32_t node;
+
+	list_init(&p->x.link);
+	switch (m->kind) {
+	case MOVE_FILL:
+		aim_fill(e, p);
+		return true;
+	case MOVE_CLEAN:
+		aim_clean(e, p);
+		return true;
+	case MOVE_COMPACT:
+		node = source_node(e, m);
+		aim(p, m->to, XFER_COPY, piece_offset(e, p, m->to, m->to_node), NULL,
+		    piece_length(e, p));
+		p->x.from = piece_offset(e, p, m->to, node);
+		return true;
+	case MOVE_COPY:
+		return aim_copy(e, p);
+	default:
+		ASSERT(m->kind == MOVE_SYNC);
+		aim(p, m->to, XFER_SYNC, 0, NULL, 0);
+		return true;
+	}
+}
+
+static enum begun piece_begin(struct engine *e, struct move *m)
+{
+	struct piece *p = new_piece(e);
+
+	if (p == NULL)
+		return BEGUN_FAILED;
+	p->move = m;
+	p->index = m->next_piece;
+	p->hops = move_hops(m);
+	if (p->hops) {
+		p->slot = slot_take(e, direction_of(m));
+		if (p->slot == NULL) {
+			free_piece(e, p);
+			return BEGUN_WAITS;
+		}
+	}
+	m->next_piece++;
+	if (!piece_aim(e, p)) {
+		free_piece(e, p);
+		return BEGUN_NOTHING;
+	}
+	m->in_flight++;
+	lend(e, p);
+	return BEGUN;
+}
+
+static bool wants_more(const struct move *m)
+{
+	uint32_t limit = m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME
+				 ? PIECES_NVME
+				 : PIECES_MAPPED;
+
+	return !m->stop && m->result == 0 && m->next_piece < m->pieces && m->in_flight < limit;
+}
+
+void pieces_pump(struct engine *e, struct move *m)
+{
+	enum begun begun = BEGUN;
+
+	ASSERT_OBJ(m, MOVE_MAGIC);
+	if (list_linked(&m->staging_link))
+		list_remove(&m->staging_link);
+	while (wants_more(m) && begun != BEGUN_WAITS) {
+		begun = piece_begin(e, m);
+		if (begun == BEGUN_FAILED) {
+			m->result = -ENOMEM;
+			snprintf(m->cause, sizeof(m->cause), "no memory for a transfer");
+		}
+	}
+	if (begun == BEGUN_WAITS) {
+		list_push_back(&e->staging_waiters[direction_of(m)], &m->staging_link);
+		return;
+	}
+	if (m->in_flight == 0 && (m->next_piece == m->pieces || m->stop || m->result < 0))
+		move_finished(e, m);
+}
+
+static void piece_failed(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+
+	stat_add(p->x.op == XFER_READ ? STAT(e, read_errors) : STAT(e, write_errors), 1);
+	if (m->result < 0)
+		return;
+	/* Bytes that do not match their checksum are an I/O error to whoever waits for them. */
+	m->result = p->x.result == -EBADMSG ? -EIO : p->x.result;
+	snprintf(m->cause, sizeof(m->cause), "%s: %s", e->devices[p->device].tier->base.name,
+		 p->x.cause[0] != '\0' ? p->x.cause : strerror(-p->x.result));
+}
+
+static void piece_succeeded(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+
+	if (device_kind(e, p->device) != TIER_KIND_NVME)
+		return;
+	if (p->x.op == XFER_READ)
+		stat_add(STAT(e, nvme_read_bytes), p->x.bytes);
+	if (p->x.op != XFER_WRITE)
+		return;
+	stat_add(STAT(e, nvme_written_bytes), p->x.bytes);
+	if (m->kind == MOVE_COPY)
+		m->fresh.crc = p->x.crc;
+	else
+		m->to_blocks[p->index].crc = p->x.crc;
+}
+
+bool piece_done(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+
+	ASSERT_OBJ(m, MOVE_MAGIC);
+	take_back(e, p);
+	stat_add(STAT(e, retries), p->x.retries);
+	p->x.retries = 0;
+	if (p->x.result < 0)
+		piece_failed(e, p);
+	else
+		piece_succeeded(e, p);
+	if (p->x.result == 0 && m->kind == MOVE_COPY && p->stage == 0)
+		copy_window(p, e->block_bytes);
+	if (p->x.result == 0 && p->hops && p->stage == 0 && m->result == 0 && !m->stop &&
+	    (m->kind != MOVE_COPY || m->fresh.node != EXTENT_NONE)) {
+		p->stage = 1;
+		aim_second(e, p);
+		lend(e, p);
+		return false;
+	}
+	ASSERT(m->in_flight > 0);
+	m->in_flight--;
+	m->done_pieces++;
+	free_piece(e, p);
+	return true;
+}

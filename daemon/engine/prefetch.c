@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/prefetch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/engine/move.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+static void drop_hint(struct hint *hint)
+{
+	list_remove(&hint->link);
+	free(hint);
+}
+
+/* Whether the hint is settled: there, on its way, gone, or wanted elsewhere by somebody who waits.
+ */
+static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint)
+{
+	const struct record *r = &e->records[hint->tensor];
+
+	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
+		return true;
+	return r->move != 0 || r->wanted > 0 || r->hold_until_ns > e->now_ns ||
+	       replica_rounded(e, device, r->bytes) > extents_capacity(e->devices[device].extents);
+}
+
+/* false: there is no room now; the hint stays. */
+static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
+{
+	uint32_t node = EXTENT_NONE;
+
+	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0)
+		return false;
+	if (move_fill(e, tensor, device, node, XFER_PREFETCH, false, NULL, NULL) < 0 &&
+	    node != EXTENT_NONE)
+		replica_give(e, device, node); /* pinned elsewhere: a hint does not wait */
+	return true;
+}
+
+void prefetch_run(struct engine *e, uint8_t device)
+{
+	struct device *d = &e->devices[device];
+	uint64_t budget = extents_capacity(d->extents) / PREFETCH_SHARE;
+
+	while (!list_empty(&d->prefetch) && list_empty(&d->queue) && d->prefetch_bytes < budget) {
+		struct hint *hint = list_first(&d->prefetch, struct hint, link);
+
+		if (!is_settled(e, device, hint) && !begin(e, device, hint->tensor))
+			return;
+		drop_hint(hint);
+	}
+}
+
+void prefetch_forget(struct engine *e, uint8_t device)
+{
+	while (!list_empty(&e->devices[device].prefetch))
+		drop_hint(list_first(&e->devices[device].prefetch, struct hint, link));
+}
+
+int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
+		    uint8_t place, uint64_t now_ns, struct err *err)
+{
+	uint8_t device = e->hbm_by_place[place];
+	int rc = 0;
+
+	e->now_ns = now_ns;
+	if (device == DEVICE_NONE)
+		return err_set(err, ENODEV, "there is no gpu %u here", place);
+	for (size_t i = 0; i < n; i++) {
+		struct hint *hint;
+
+		if (!handle_live(e, t[i].index, t[i].generation)) {
+			rc = err_set(err, ESTALE, "the tensor was destroyed");
+			continue;
+		}
+		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, (uint8_t)device_kind(e, device),
+			    POLICY_TIER_NONE, 0);
+		hint = malloc(sizeof(*hint));
+		if (hint == NULL)
+			return err_set(err, ENOMEM, "no memory for a hint");
+		hint->tensor = t[i].index;
+		hint->generation = t[i].generation;
+		list_push_back(&e->devices[device].prefetch, &hint->link);
+	}
+	e->again = true;
+	requests_settle(e);
+	return rc;
+}
+
+/* Written back now, so that it can go at once when room is wanted. */
+int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
+		 uint64_t now_ns, struct err *err)
+{
+	int rc = 0;
+
+	e->now_ns = now_ns;
+	for (size_t i = 0; i < n; i++) {
+		struct record *r;
+
+		if (!handle_live(e, t[i].index, t[i].generation)) {
+			rc = err_set(err, ESTALE, "the tensor was destroyed");
+			continue;
+		}
+		r = record_of(e, t[i].index);
+		policy_tell(e, t[i].index, POLICY_EVENT_EVICT, POLICY_TIER_NONE, POLICY_TIER_NONE,
+			    0);
+		if (r->front != DEVICE_NONE && r->move == 0 && r->wanted == 0 &&
+		    !(r->flags & RECORD_BACKOFF) && state_of(e, t[i].index) == STATE_RESIDENT)
+			move_clean(e, t[i].index, false, false, XFER_WRITE_BACK);
+	}
+	requests_settle(e);
+	return rc;
+}

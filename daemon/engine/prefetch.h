@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prefetch: what hints say will be needed is brought into free room, earliest need first, inside a
+ * byte budget, and never by evicting anything: reclaim keeps room below the watermark. Control
+ * thread.
+ */
+#ifndef TIERD_ENGINE_PREFETCH_H
+#define TIERD_ENGINE_PREFETCH_H
+
+#include "daemon/engine/state.h"
+
+void prefetch_run(struct engine *e, uint8_t device);
+void prefetch_forget(struct engine *e, uint8_t device);
+
+#endif

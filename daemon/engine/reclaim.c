@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/reclaim.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+#include "daemon/engine/compact.h"
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+#define IDLE_RETRY_NS (10 * NS_PER_MS)
+
+/* ---- who may go ---- */
+
+/* Whether there is a tier below that could take the bytes, or already has them. */
+static bool has_home_below(const struct engine *e, const struct record *r, uint8_t device)
+{
+	uint8_t below = (uint8_t)(r->sources & ~(1u << device_kind(e, device)));
+
+	if (below != 0)
+		return true;
+	if (device_kind(e, device) == TIER_KIND_HBM && !(r->flags & RECORD_LARGE))
+		return true;
+	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL);
+}
+
+bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+
+	if ((r->flags & (RECORD_LIVE | RECORD_BACKOFF)) != RECORD_LIVE || r->front != device ||
+	    device == DEVICE_NONE || r->move != 0 || r->ready > 0)
+		return false;
+	if (state_of(e, tensor) != STATE_RESIDENT || r->hold_until_ns > e->now_ns)
+		return false;
+	return has_home_below(e, r, device) && !pins_any(e, tensor);
+}
+
+struct asked {
+	struct engine *e;
+	uint8_t device;
+};
+
+static bool policy_may_pick(const void *ctx, uint32_t tensor)
+{
+	const struct asked *asked = ctx;
+
+	return reclaim_eligible(asked->e, asked->device, tensor);
+}
+
+/* ---- picks ---- */
+
+struct picks {
+	struct policy_pick of[ENGINE_CLASSES][PICKS];
+	size_t count[ENGINE_CLASSES], next[ENGINE_CLASSES];
+};
+
+/* What bringing bytes back costs: from dram a copy, from nvme a read at the measured rate. */
+static struct policy_cost cost_of(const struct engine *e, uint8_t device)
+{
+	uint64_t bytes = 0, ns = 0;
+
+	if (device_kind(e, device) == TIER_KIND_HBM)
+		return (struct policy_cost){ .fixed_ns = 20e3, .ns_per_byte = 0.1 };
+	for (unsigned i = 0; i < e->device_count; i++) {
+		if (device_kind(e, (uint8_t)i) != TIER_KIND_NVME)
+			continue;
+		bytes += e->devices[i].done_bytes;
+		ns += e->devices[i].busy_ns;
+	}
+	return (struct policy_cost){ .fixed_ns = 100e3,
+				     .ns_per_byte =
+					     bytes > MIB(16) ? (double)ns / (double)bytes : 1 };
+}
+
+static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struct picks *ret)
+{
+	struct asked asked = { e, device };
+	struct policy_query query = { .tier = (uint8_t)device_kind(e, device),
+				      .need_bytes = bytes,
+				      .now_ns = e->now_ns,
+				      .cost = cost_of(e, device),
+				      .eligible = policy_may_pick,
+				      .ctx = &asked };
+
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+		ret->count[c] =
+			e->policy_ops[c]->victims(e->policies[c], &query, ret->of[c], PICKS);
+		ret->next[c] = 0;
+		ASSERT(ret->count[c] <= PICKS);
+	}
+}
+
+/* The best pick of all classes, TENSOR_NONE at the end. */
+static uint32_t best_pick(struct picks *p)
+{
+	unsigned best = ENGINE_CLASSES;
+
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+		if (p->next[c] == p->count[c])
+			continue;
+		if (best == ENGINE_CLASSES ||
+		    p->of[c][p->next[c]].score > p->of[best][p->next[best]].score)
+			best = c;
+	}
+	return best == ENGINE_CLASSES ? TENSOR_NONE : p->of[best][p->next[best]++].tensor;
+}
+
+/* ---- acting ---- */
+
+/* Dram copies under hbm fronts go first: the bytes stand above, nothing is lost but a copy. */
+static uint64_t drop_shadows(struct engine *e, uint64_t bytes)
+{
+	uint32_t tensor = e->shadow_first;
+	uint64_t freed = 0;
+
+	while (tensor != TENSOR_NONE && freed < bytes) {
+		struct record *r = record_of(e, tensor);
+		uint32_t next = r->shadow_next;
+		uint64_t n = replica_rounded(e, e->dram, r->bytes);
+
+		if (r->move == 0 && (r->sources & SOURCE_HBM) != 0 && r->wanted == 0) {
+			replica_drop(e, tensor, TIER_KIND_DRAM);
+			freed += n;
+		} else if (r->move == 0 && (r->sources & SOURCE_HBM) == 0 &&
+			   reclaim_eligible(e, r->front, tensor)) {
+			/* Left unfilled by its writer: the copy below is the tensor. */
+			front_drop(e, tensor);
+		}
+		tensor = next;
+	}
+	return freed;
+}
+
+/* One victim. Returns the bytes that came free at once; `*ret_begun`: something goes on. */
+static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor, bool *ret_begun)
+{
+	uint64_t bytes = replica_rounded(e, device, record_of(e, tensor)->bytes);
+	int rc;
+
+	if (!reclaim_eligible(e, device, tensor)) {
+		stat_add(STAT(e, bad_picks), 1);
+		return 0;
+	}
+	rc = front_drop(e, tensor);
+	if (rc == -EAGAIN)
+		rc = move_clean(e, tensor, false, true, XFER_WRITE_BACK);
+	else if (rc == 0)
+		return bytes;
+	if (rc == 0)
+		*ret_begun = true;
+	return 0;
+}
+
+/* Frees `goal` bytes, counting what is on its way out. Returns whether anything moves. */
+static bool reclaim(struct engine *e, uint8_t device, uint64_t goal)
+{
+	struct device *d = &e->devices[device];
+	uint64_t freed = 0;
+	struct picks picks;
+	bool begun = false;
+
+	if (device == e->dram)
+		freed = drop_shadows(e, goal);
+	if (freed + d->leaving_bytes < goal) {
+		uint32_t tensor;
+
+		ask_policies(e, device, goal - freed - d->leaving_bytes, &picks);
+		while (freed + d->leaving_bytes < goal &&
+		       (tensor = best_pick(&picks)) != TENSOR_NONE)
+			freed += take_victim(e, device, tensor, &begun);
+	}
+	if (freed > 0)
+		e->again = true;
+	return freed > 0 || begun || d->leaving_bytes > 0;
+}
+
+/* Nobody can go because nothing below takes the bytes: those who wait for room are told the cause.
+ */
+static void give_up_if_broken(struct engine *e, uint8_t device)
+{
+	struct device *d = &e->devices[device];
+
+	if (d->clean_error != 0 && e->backoff_count > 0)
+		request_fail_head(e, device, d->clean_error, d->clean_cause);
+}
+
+static uint64_t free_bytes(const struct device *d)
+{
+	return extents_capacity(d->extents) - extents_used(d->extents);
+}
+
+void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
+{
+	struct device *d = &e->devices[device];
+	uint64_t free = free_bytes(d);
+	bool moving = d->leaving_bytes > 0;
+
+	if (free < bytes)
+		moving = reclaim(e, device, bytes - free);
+	else if (!moving)
+		moving = compact(e, device);
+	if (!moving)
+		give_up_if_broken(e, device);
+}
+
+void reclaim_device(struct engine *e, uint8_t device)
+{
+	struct device *d = &e->devices[device];
+	const struct engine_watermark *w = &e->params.watermark[device_kind(e, device)];
+	uint64_t capacity = extents_capacity(d->extents), used = extents_used(d->extents);
+	uint64_t goal = 0, low = capacity / 1000 * w->low_permille;
+
+	if (e->now_ns < d->reclaim_at_ns)
+		return;
+	if (used > capacity / 1000 * w->high_permille)
+		goal = used - low;
+	if (d->wanted_bytes > free_bytes(d))
+		goal = MAX(goal, d->wanted_bytes - free_bytes(d));
+	d->wanted_bytes = 0;
+	/* A clean that would end in a drop is begun once; more would only write the same bytes
+	 * again. */
+	if (goal > d->leaving_bytes && !reclaim(e, device, goal))
+		d->reclaim_at_ns = e->now_ns + IDLE_RETRY_NS;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making room: which fronts go (the policies pick, the engine re-checks), what is dropped at once
+ * and what is cleaned first, and compaction where there is room but no hole. Control thread.
+ */
+#ifndef TIERD_ENGINE_RECLAIM_H
+#define TIERD_ENGINE_RECLAIM_H
+
+#include "daemon/engine/state.h"
+
+/* Whether the tensor's front on `device` could be taken now. */
+bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
+/* For the head of the device's queue, which lacks `bytes` in all. */
+void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes);
+/* Above the high watermark, or when moves from above want room. */
+void reclaim_device(struct engine *e, uint8_t device);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replicas: which extents and blocks a tensor has, which of them hold its current bytes (sources),
+ * and the sums that follow from it. Every change of an extent, a source or a front goes through
+ * here, so that Σ extents = used and the policies' picture stay true. Control thread.
+ */
+#ifndef TIERD_ENGINE_REPLICA_H
+#define TIERD_ENGINE_REPLICA_H
+
+#include "daemon/engine/state.h"
+
+/* Extents of a mapped device for `tensor`; counted in reserved and peak. */
+int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *ret_node);
+void replica_give(struct engine *e, uint8_t device, uint32_t node);
+uint64_t replica_offset(const struct engine *e, uint8_t device, uint32_t node);
+void *replica_address(const struct engine *e, uint8_t device, uint32_t node);
+/* What the tensor's bytes take on a device. */
+uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes);
+
+/* Blocks on nvme: an array of replica_block_count(), spread over the devices by their measured
+ * rate. -ENOSPC when they do not all fit. */
+uint32_t replica_block_count(const struct engine *e, uint64_t bytes);
+uint64_t replica_block_bytes(const struct engine *e, uint64_t bytes, uint32_t index);
+int replica_blocks_take(struct engine *e, uint32_t tensor, struct block **ret);
+void replica_blocks_give(struct engine *e, struct block *blocks, uint32_t count);
+/* One fresh block, for a copy into the middle of a tensor. */
+int replica_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, struct block *ret);
+void replica_block_give(struct engine *e, struct block *block);
+/* Blocks that are all holes: what a large tensor that was never written has. */
+int replica_blocks_holes(struct engine *e, uint32_t tensor);
+
+/* The record's block map: set takes ownership of `blocks`; get is NULL without one. */
+int replica_map_set(struct engine *e, struct record *r, struct block *blocks);
+struct block *replica_map_get(const struct engine *e, const struct record *r);
+
+/* Sources. source_set() makes `source` the only one: everything else is stale and is freed. */
+void source_add(struct engine *e, uint32_t tensor, enum source source);
+void source_set(struct engine *e, uint32_t tensor, enum source source);
+/* Frees the replica, whether or not it was a source. The front may not be dropped by these. */
+void replica_drop(struct engine *e, uint32_t tensor, enum tier_kind kind);
+
+/* Names the front (DEVICE_NONE: none) and tells the policy. The extent is the record's already. */
+void front_set(struct engine *e, uint32_t tensor, uint8_t device);
+enum source front_source(const struct engine *e, const struct record *r);
+uint32_t front_node(const struct engine *e, const struct record *r);
+
+/* The class's policy hears of it. */
+void policy_tell(struct engine *e, uint32_t tensor, enum policy_event_kind kind, uint8_t tier,
+		 uint8_t from, uint8_t access);
+
+/* Publishes the descriptor: word1 from the front, then word0. */
+void publish(struct engine *e, uint32_t tensor, uint8_t state, uint16_t flags);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all waiting requests share: their lists, wakes, deadlines and ends.
+ */
+#include "daemon/engine/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/move.h"
+#include "daemon/engine/piece.h"
+#include "daemon/engine/prefetch.h"
+#include "daemon/engine/reclaim.h"
+#include "daemon/engine/replica.h"
+
+bool handle_live(const struct engine *e, uint32_t index, uint32_t generation)
+{
+	if (index == 0 || index >= e->index_high)
+		return false;
+	return (e->records[index].flags & RECORD_LIVE) != 0 &&
+	       (e->records[index].flags & RECORD_DOOMED) == 0 &&
+	       word0_generation(atomic_load_explicit(&e->descriptors[index].word0,
+						     memory_order_relaxed)) == generation;
+}
+
+struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
+			    const struct wire_handle *t, size_t n)
+{
+	struct request *q = calloc(1, sizeof(*q) + n * sizeof(q->items[0]));
+
+	if (q == NULL) {
+		e->params.hooks.complete(e->params.hooks.ctx, h, id, -ENOMEM, 0,
+					 "no memory for the request");
+		return NULL;
+	}
+	q->magic = REQUEST_MAGIC;
+	q->id = id;
+	q->kind = kind;
+	q->state = REQUEST_RUNNING;
+	q->holder = h;
+	q->n = n;
+	q->sequence = ++e->sequence;
+	q->begin_ns = e->now_ns;
+	q->deadline_ns = ENGINE_NEVER;
+	q->device = DEVICE_NONE;
+	list_init(&q->link);
+	list_init(&q->woken_link);
+	list_push_back(&h->requests, &q->holder_link);
+	for (size_t i = 0; i < n; i++) {
+		q->items[i] = (struct item){ .request = q,
+					     .tensor = t[i].index,
+					     .generation = t[i].generation,
+					     .node = EXTENT_NONE };
+		list_init(&q->items[i].link);
+	}
+	e->waiting++;
+	stat_set(STAT(e, waiting), e->waiting);
+	return q;
+}
+
+void request_wake(struct engine *e, struct request *q)
+{
+	if (!list_linked(&q->woken_link))
+		list_push_back(&e->woken, &q->woken_link);
+}
+
+void item_wait(struct engine *e, struct item *item)
+{
+	struct move *m = move_get(e, record_of(e, item->tensor)->move);
+
+	if (!list_linked(&item->link))
+		list_push_back(&m->waiters, &item->link);
+}
+
+void request_move_ended(struct engine *e, struct item *item, const struct move *m)
+{
+	struct request *q = item->request;
+	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch && m->to == q->device) ||
+			(m->kind == MOVE_CLEAN && q->kind == REQUEST_FLUSH);
+
+	if (concerns && m->result < 0 && q->result == 0) {
+		q->result = m->result;
+		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
+	}
+	request_wake(e, q);
+}
+
+void request_own_move_ended(struct engine *e, struct request *q, const struct move *m)
+{
+	if (m->result < 0 && q->result == 0) {
+		q->result = m->result;
+		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
+	}
+	if (m->kind == MOVE_SYNC) {
+		ASSERT(q->syncs > 0);
+		q->syncs--;
+	} else if (m->result == 0) {
+		q->next += m->copy_bytes;
+	}
+	request_wake(e, q);
+}
+
+/* Moves made for it alone go on without it. */
+static void forget_own_moves(struct engine *e, const struct request *q)
+{
+	struct list *it;
+
+	if (q->kind == REQUEST_ACQUIRE)
+		return;
+	list_for_each (it, &e->moves) {
+		struct move *m = list_entry(it, struct move, link);
+
+		if (m->request == q)
+			m->request = NULL;
+	}
+}
+
+static void unlink_request(struct engine *e, struct request *q)
+{
+	forget_own_moves(e, q);
+	acquire_release_items(e, q);
+	list_remove(&q->link);
+	list_remove(&q->woken_link);
+	list_remove(&q->holder_link);
+	ASSERT(e->waiting > 0);
+	e->waiting--;
+	stat_set(STAT(e, waiting), e->waiting);
+	e->again = true; /* others may have waited for what it held */
+}
+
+static void count_stall(struct engine *e, const struct request *q)
+{
+	uint64_t ns = e->now_ns - q->begin_ns;
+
+	if (q->kind != REQUEST_ACQUIRE)
+		return;
+	stat_add(STAT(e, stall_ns), ns);
+	if (q->n > 0 && handle_live(e, q->items[0].tensor, q->items[0].generation))
+		stat_add(STAT(e, class_stall_ns[record_of(e, q->items[0].tensor)->class_]), ns);
+}
+
+void request_finish(struct engine *e, struct request *q, int result, const char *text)
+{
+	ASSERT_OBJ(q, REQUEST_MAGIC);
+	count_stall(e, q);
+	unlink_request(e, q);
+	if (q->kind == REQUEST_ACQUIRE && q->window != NULL && result == 0)
+		result = -EAGAIN; /* a copy of what is in a mapped place now: pin it */
+	e->params.hooks.complete(e->params.hooks.ctx, q->holder, q->id, result, 0, text);
+	q->magic = 0;
+	free(q);
+}
+
+void requests_drop_holder(struct engine *e, struct holder *h)
+{
+	struct list *it, *tmp;
+
+	list_for_each_safe (it, tmp, &h->requests) {
+		struct request *q = list_entry(it, struct request, holder_link);
+
+		unlink_request(e, q);
+		q->magic = 0;
+		free(q);
+	}
+}
+
+void request_fail_head(struct engine *e, uint8_t device, int result, const char *text)
+{
+	struct list *queue = &e->devices[device].queue;
+
+	if (!list_empty(queue))
+		request_finish(e, list_first(queue, struct request, link), result, text);
+}
+
+void request_backoff(struct engine *e, uint32_t tensor)
+{
+	struct record *r = record_of(e, tensor);
+
+	if (r->flags & RECORD_BACKOFF)
+		return;
+	if (e->backoff_count == e->backoff_room) {
+		uint32_t room = MAX(e->backoff_room * 2, 64u);
+		uint32_t *grown = realloc(e->backoff, room * sizeof(*grown));
+
+		if (grown == NULL)
+			return; /* it is only tried again sooner */
+		e->backoff = grown;
+		e->backoff_room = room;
+	}
+	if (e->backoff_count == 0)
+		e->backoff_at_ns = e->now_ns + CLEAN_RETRY_NS;
+	e->backoff[e->backoff_count++] = tensor;
+	r->flags |= RECORD_BACKOFF;
+}
+
+/* All of them at once: after a while the device may be well again. */
+static void backoff_turn(struct engine *e)
+{
+	if (e->backoff_count == 0 || e->now_ns < e->backoff_at_ns)
+		return;
+	for (uint32_t i = 0; i < e->backoff_count; i++)
+		e->records[e->backoff[i]].flags &= (uint16_t)~RECORD_BACKOFF;
+	e->backoff_count = 0;
+	e->again = true;
+}
+
+/* ---- settling ---- */
+
+static void step(struct engine *e, struct request *q)
+{
+	static void (*const steps[])(struct engine *, struct request *) = {
+		[REQUEST_ACQUIRE] = acquire_step,
+		[REQUEST_COPY] = copy_step,
+		[REQUEST_FLUSH] = flush_step,
+	};
+
+	if (q->result < 0)
+		request_finish(e, q, q->result, q->cause);
+	else if (q->state == REQUEST_RUNNING)
+		steps[q->kind](e, q);
+}
+
+static void run_woken(struct engine *e)
+{
+	struct list *it;
+
+	while ((it = list_pop_front(&e->woken)) != NULL)
+		step(e, list_entry(it, struct request, woken_link));
+}
+
+static void run_blocked(struct engine *e)
+{
+	struct list again, *it;
+
+	/* Each is looked at once; those still blocked come back in the same order. */
+	list_init(&again);
+	while ((it = list_pop_front(&e->blocked)) != NULL)
+		list_push_back(&again, it);
+	while ((it = list_pop_front(&again)) != NULL)
+		acquire_admit(e, list_entry(it, struct request, link));
+}
+
+/* First in, first out: only the head may take room. */
+static void run_queue(struct engine *e, uint8_t device)
+{
+	struct list *queue = &e->devices[device].queue;
+
+	while (!list_empty(queue)) {
+		struct request *q = list_first(queue, struct request, link);
+
+		acquire_admit(e, q);
+		if (!list_empty(queue) && list_first(queue, struct request, link) == q)
+			return;
+	}
+}
+
+void requests_settle(struct engine *e)
+{
+	do {
+		run_woken(e);
+		if (!e->again)
+			continue;
+		e->again = false;
+		pieces_pump_staging(e);
+		run_blocked(e);
+		for (unsigned i = 0; i < e->device_count; i++) {
+			if (device_kind(e, (uint8_t)i) == TIER_KIND_NVME)
+				continue;
+			run_queue(e, (uint8_t)i);
+			reclaim_device(e, (uint8_t)i);
+			prefetch_run(e, (uint8_t)i);
+		}
+	} while (e->again || !list_empty(&e->woken));
+}
+
+/* ---- time ---- */
+
+static void expire(struct engine *e, struct request *q)
+{
+	char text[96];
+
+	if (q->blocker_pid > 0) {
+		snprintf(text, sizeof(text), "pinned at another place by process %d",
+			 q->blocker_pid);
+		request_finish(e, q, -EBUSY, text);
+		return;
+	}
+	snprintf(text, sizeof(text), "not in place within %llu ms",
+		 (unsigned long long)((e->now_ns - q->begin_ns) / NS_PER_MS));
+	request_finish(e, q, -ETIMEDOUT, text);
+}
+
+static void expire_list(struct engine *e, struct list *requests)
+{
+	struct list *it, *tmp;
+
+	list_for_each_safe (it, tmp, requests) {
+		struct request *q = list_entry(it, struct request, link);
+
+		if (q->deadline_ns <= e->now_ns)
+			expire(e, q);
+		else
+			e->next_deadline_ns = MIN(e->next_deadline_ns, q->deadline_ns);
+	}
+}
+
+static void expire_all(struct engine *e)
+{
+	if (e->now_ns < e->next_deadline_ns)
+		return;
+	e->next_deadline_ns = ENGINE_NEVER;
+	expire_list(e, &e->blocked);
+	expire_list(e, &e->running);
+	for (unsigned i = 0; i < e->device_count; i++)
+		expire_list(e, &e->devices[i].queue);
+}
+
+/* Unpins make no sound: whoever waits for one looks again. */
+static void poll_pins(struct engine *e)
+{
+	struct list *it;
+	bool queued = false;
+
+	if (e->now_ns < e->poll_at_ns)
+		return;
+	e->poll_at_ns = ENGINE_NEVER;
+	list_for_each (it, &e->running) {
+		struct request *q = list_entry(it, struct request, link);
+
+		if (q->polling)
+			request_wake(e, q);
+	}
+	for (unsigned i = 0; i < e->device_count; i++)
+		queued |= !list_empty(&e->devices[i].queue) || e->devices[i].wanted_bytes > 0;
+	e->again |= queued;
+	if (queued)
+		e->poll_at_ns = e->now_ns + POLL_NS;
+}
+
+uint64_t requests_turn(struct engine *e)
+{
+	uint64_t next;
+
+	expire_all(e);
+	backoff_turn(e);
+	poll_pins(e);
+	requests_settle(e);
+	next = MIN(e->next_deadline_ns, e->poll_at_ns);
+	if (e->backoff_count > 0)
+		next = MIN(next, e->backoff_at_ns);
+	return next;
+}

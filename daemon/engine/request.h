@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests that wait: acquires, copies and flushes. A request is BLOCKED (an earlier one wants one
+ * of its tensors elsewhere), QUEUED for room at its device, or RUNNING (everything it needs is
+ * reserved, so it can only wait for moves and for unpins). Requests never hold anything while they
+ * are blocked or queued, which is why they cannot wait for each other in a circle. Control thread.
+ */
+#ifndef TIERD_ENGINE_REQUEST_H
+#define TIERD_ENGINE_REQUEST_H
+
+#include "daemon/engine/state.h"
+
+/* A move that an item waited for has ended. */
+void request_move_ended(struct engine *e, struct item *item, const struct move *m);
+/* A move made for this request alone (copy, sync) has ended. */
+void request_own_move_ended(struct engine *e, struct request *request, const struct move *m);
+/* Looks at everything that was woken, and at the queues where room may have come. Every public call
+ * of the engine ends with it. */
+void requests_settle(struct engine *e);
+/* Deadlines and polls; returns when to be called again. */
+uint64_t requests_turn(struct engine *e);
+/* Ends all of a holder's requests without answering. */
+void requests_drop_holder(struct engine *e, struct holder *h);
+/* Answers and forgets a request. */
+void request_finish(struct engine *e, struct request *request, int result, const char *text);
+void request_wake(struct engine *e, struct request *request);
+/* The head of a device's queue gets this failure: no room can be made. */
+void request_fail_head(struct engine *e, uint8_t device, int result, const char *text);
+/* A tensor whose write-back failed is left alone for a while. */
+void request_backoff(struct engine *e, uint32_t tensor);
+
+/* What the items of a request of each kind do when they are looked at (acquire.c, copy.c, flush.c).
+ */
+void acquire_step(struct engine *e, struct request *request);
+void acquire_admit(struct engine *e, struct request *request);
+void acquire_release_items(struct engine *e, struct request *request);
+void copy_step(struct engine *e, struct request *request);
+void flush_step(struct engine *e, struct request *request);
+
+struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
+			    const struct wire_handle *t, size_t n);
+bool handle_live(const struct engine *e, uint32_t index, uint32_t generation);
+/* Waits for the tensor's running move. */
+void item_wait(struct engine *e, struct item *item);
+
+#endif

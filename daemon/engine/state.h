@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine knows, for its own files only. Records hold indices and numbers, never pointers,
+ * so that they can live in a segment that outlives the process. One thread.
+ *
+ * Words used here: a tensor's *sources* are the places that hold its current bytes (bits of
+ * enum source). A tensor never written has the one source ZERO, which costs nothing to bring back.
+ * `written` bits that clients set since the last look are not in `sources` yet: whoever relies on a
+ * source below the front looks at the slots first (pins.h).
+ */
+#ifndef TIERD_ENGINE_STATE_H
+#define TIERD_ENGINE_STATE_H
+
+#include "base/check.h"
+#include "base/list.h"
+#include "base/namemap.h"
+#include "daemon/engine/engine.h"
+#include "tiers/extent.h"
+
+#define DEVICE_NONE 0xffu
+#define TENSOR_NONE 0xffffffffu
+
+#define HOLD_NS        (100 * NS_PER_MS) /* design section 5, *Ask* */
+#define POLL_NS        NS_PER_MS         /* how often pins are looked at while somebody waits */
+#define CLEAN_RETRY_NS NS_PER_S          /* after a failed write-back of a tensor */
+#define SMALL_BYTES    4096u             /* below it a tensor never goes to nvme */
+#define PIECE_BYTES    MIB(4)            /* of a copy between mapped tiers */
+#define PIECES_MAPPED  4u                /* in flight a move, between mapped tiers */
+#define PIECES_NVME    64u               /* likewise where nvme is one side */
+#define PICKS          64u               /* victims asked for at once */
+#define SWEEP_SLOTS    65536u            /* of a dead client's table, a turn */
+#define PREFETCH_SHARE 8u                /* prefetches in flight: 1/8 of the device */
+
+enum source {
+	SOURCE_HBM = 1u << TIER_KIND_HBM,
+	SOURCE_DRAM = 1u << TIER_KIND_DRAM,
+	SOURCE_NVME = 1u << TIER_KIND_NVME,
+	SOURCE_ZERO = 1u << TIER_KINDS,
+};
+
+enum record_flags {
+	RECORD_LIVE = 1,
+	RECORD_DOOMED = 2, /* destroyed, waits for the last pin or move */
+	RECORD_NAMED = 4,
+	RECORD_LARGE = 8,    /* larger than dram */
+	RECORD_SMALL = 16,   /* below SMALL_BYTES */
+	RECORD_BACKOFF = 32, /* the last write-back failed: see retry list */
+	RECORD_HINTED = 64,  /* prefetched, not used yet */
+	RECORD_MARK = 128,   /* seen, within one walk of a batch */
+};
+
+/* One a tensor, at records[index]. */
+struct record {
+	uint64_t bytes, version;
+	uint64_t hold_until_ns; /* the front is kept for hold_holder until then */
+	uint32_t hold_holder;
+	uint32_t hbm_node, dram_node; /* extents, EXTENT_NONE */
+	uint32_t blocks;              /* map of nvme blocks, 0: none */
+	uint32_t move;                /* running move, 0: none */
+	uint32_t owner_prev,
+		owner_next; /* list of the holder's unnamed or the namespace's named ones */
+	uint32_t shadow_prev, shadow_next; /* list of dram copies under an hbm front */
+	uint32_t owner; /* holder id (unnamed); namespace for names is `name_space` */
+	uint16_t name_space;
+	uint16_t flags;
+	uint16_t ready;  /* running requests that found it in place and wait for the rest */
+	uint16_t wanted; /* requests in progress that want it at wanted_device */
+	uint8_t wanted_device;
+	uint8_t front;      /* device, DEVICE_NONE */
+	uint8_t hbm_device; /* of hbm_node */
+	uint8_t sources;    /* enum source */
+	uint8_t class_, dtype, ndim, reserved0;
+	uint64_t shape[8];
+};
+
+/* A block of a replica on nvme. */
+struct block {
+	uint32_t node; /* EXTENT_NONE: a hole, reads as zeros */
+	uint32_t crc;
+	uint8_t device;
+};
+
+struct device {
+	struct tier *tier;
+	struct extents *extents;
+	uint8_t place;           /* as in word0; nvme: not used */
+	struct list queue;       /* requests that wait for room, first in first out */
+	uint64_t wanted_bytes;   /* room that moves from above would like */
+	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
+	uint64_t prefetch_bytes; /* of running prefetches into it */
+	struct list prefetch;    /* struct hint, earliest need first */
+	uint64_t reclaim_at_ns;  /* nothing was eligible: do not look again before */
+	int clean_error;         /* last failure to write back, 0 since the last success */
+	char clean_cause[192];
+	uint64_t compact_at_ns;
+	/* Rate, for spreading blocks: bytes done and time with something in flight, decayed. */
+	uint64_t flight_bytes, busy_since_ns, done_bytes, busy_ns;
+	unsigned flight;
+};
+
+struct name_space {
+	char name[PROTOCOL_NAME_MAX + 1];
+	uint32_t connections;
+	uint32_t first;      /* named tensors */
+	uint64_t expires_ns; /* 0: not lingering */
+	bool used;
+};
+
+#define HOLDER_MAGIC 0x686f6c64u
+struct holder {
+	uint32_t magic, id;
+	struct list link; /* e->holders or e->tombstones */
+	pin_slot *pins;
+	int pid;
+	uint16_t name_space;
+	bool stopped, dead;
+	uint32_t first; /* unnamed tensors */
+	uint32_t sweep; /* dead: next slot to take over */
+	void *user;
+	struct list requests;
+};
+
+enum request_kind { REQUEST_ACQUIRE, REQUEST_COPY, REQUEST_FLUSH };
+enum request_state {
+	REQUEST_BLOCKED, /* an earlier request wants one of the tensors at another place */
+	REQUEST_QUEUED,  /* waits for room; holds nothing */
+	REQUEST_RUNNING, /* everything it needs is reserved */
+};
+
+/* One tensor of a request. */
+struct item {
+	struct request *request;
+	uint32_t tensor;
+	uint32_t generation;
+	uint32_t node;    /* extent reserved for it, EXTENT_NONE */
+	bool ready;       /* counted in record.ready; flush: done */
+	bool wanted;      /* counted in record.wanted */
+	struct list link; /* move.waiters */
+};
+
+#define REQUEST_MAGIC 0x72657175u
+struct request {
+	uint32_t magic, id;
+	enum request_kind kind;
+	enum request_state state;
+	struct holder *holder;
+	struct list holder_link;
+	struct list link;       /* e->blocked, device.queue or e->running */
+	struct list woken_link; /* e->woken */
+	uint64_t sequence;      /* arrival */
+	uint64_t begin_ns, deadline_ns;
+	uint8_t device; /* acquire: where to */
+	uint8_t access;
+	bool completed;
+	bool polling;    /* some item waits for an unpin */
+	int blocker_pid; /* who was in the way when last looked at */
+	/* copy */
+	bool in;
+	uint64_t offset, bytes;
+	void *window;
+	/* flush */
+	size_t next;    /* items before it are done or have a move */
+	unsigned syncs; /* sync xfers in flight */
+	bool synced;
+	int result; /* first failure */
+	char cause[ERR_TEXT_BYTES];
+	size_t n;
+	struct item items[];
+};
+
+enum move_kind {
+	MOVE_FILL,    /* bring a front to a mapped tier; from another front, from below, or zeros */
+	MOVE_CLEAN,   /* copy the front to a lower tier while it stays readable */
+	MOVE_COMPACT, /* another extent of the same tier */
+	MOVE_COPY,    /* one block between nvme and staging for a REQUEST_COPY */
+	MOVE_SYNC,    /* fdatasync of one device for a flush; of no tensor */
+};
+
+#define MOVE_MAGIC 0x6d6f7665u
+struct move {
+	uint32_t magic, id;
+	struct list link;    /* e->moves */
+	struct list waiters; /* struct item: to be looked at when it ends */
+	uint32_t tensor;
+	uint8_t kind, priority;
+	uint8_t from,
+		to; /* devices; from DEVICE_NONE: nvme blocks or zeros; to DEVICE_NONE: nvme */
+	uint8_t from_kind, to_kind; /* TIER_KINDS: zeros */
+	bool drop_after;            /* clean: the front is to go */
+	bool unfilled;              /* fill: for a discarding writer */
+	bool stop;                  /* no further pieces */
+	bool for_prefetch;
+	uint32_t to_node;
+	struct block *to_blocks;
+	uint32_t pieces, next_piece, done_pieces, in_flight;
+	uint64_t piece_bytes;
+	struct list staging_link; /* waits for a staging slot */
+	int result;
+	char cause[192];
+	struct request *request;          /* MOVE_COPY, MOVE_SYNC; NULL when it was cancelled */
+	struct block fresh;               /* MOVE_COPY inwards: the block's new place */
+	uint64_t copy_offset, copy_bytes; /* MOVE_COPY: range in the tensor, within one block */
+	uint64_t begin_ns;
+};
+
+/* One xfer of a move. */
+struct piece {
+	struct xfer x;
+	struct move *move;
+	uint32_t index;
+	uint8_t device; /* whose lane has it */
+	uint8_t stage;  /* 0; 1: second half of a hop through staging */
+	bool hops;
+	void *slot; /* staging slot */
+	struct piece *next_free;
+};
+
+enum direction { DIRECTION_UP, DIRECTION_DOWN, DIRECTIONS };
+
+struct hint {
+	struct list link; /* device.prefetch */
+	uint32_t tensor, generation;
+};
+
+#define ENGINE_MAGIC 0x656e6769u
+struct engine {
+	uint32_t magic;
+	struct engine_params params;
+	struct descriptor *descriptors;
+	struct record *records;
+	uint32_t index_high; /* indices ever used: [1, index_high) */
+	uint32_t free_first; /* list of free indices through owner_next */
+	struct device devices[ENGINE_DEVICES_MAX];
+	unsigned device_count;
+	uint8_t dram, nvme_first; /* devices; nvme_first DEVICE_NONE without nvme */
+	uint8_t hbm_by_place[256];
+	uint64_t block_bytes;
+
+	struct policy *policies[ENGINE_CLASSES];
+	const struct policy_ops *policy_ops[ENGINE_CLASSES];
+	void *slots;
+	size_t slots_bytes;
+	struct policy_slots policy_slots;
+
+	struct namemap *names;
+	struct name_space *name_spaces;
+	uint32_t name_space_count;
+	uint64_t name_spaces_ever;
+	bool shared_domain; /* more than one namespace was ever seen: recycled bytes are zeroed */
+
+	struct list holders, tombstones;
+	struct holder **holder_table;
+	uint32_t holder_room;
+
+	struct list blocked, running; /* requests by state; QUEUED ones stand at their device */
+	struct list woken;            /* to be looked at before the running call returns */
+	unsigned waiting;
+	uint64_t sequence;
+	uint64_t next_deadline_ns, poll_at_ns; /* ENGINE_NEVER: none */
+
+	struct move **moves_by_id;
+	uint32_t move_room, move_free_hint;
+	struct list moves;
+	unsigned in_flight;
+	struct piece *free_pieces;
+
+	struct block **block_maps; /* by record.blocks; slot 0 is not used */
+	uint32_t block_map_room, block_map_free;
+
+	void **staging_free[DIRECTIONS];
+	unsigned staging_free_count[DIRECTIONS];
+	struct list staging_waiters[DIRECTIONS];
+
+	uint32_t *doomed; /* destroyed, still pinned or moving */
+	uint32_t doomed_count, doomed_room;
+	uint64_t doomed_at_ns, doomed_wait_ns;
+	uint32_t *backoff;
+	uint32_t backoff_count, backoff_room;
+	uint64_t backoff_at_ns;
+	uint32_t shadow_first; /* dram copies under hbm fronts, oldest last */
+
+	uint64_t committed_bytes, small_bytes, largest_bytes;
+	bool largest_stale; /* the largest tensor went: count again before refusing anything */
+	uint64_t now_ns;    /* of the call that is running */
+	bool again;         /* the turn wants another one at once */
+};
+
+#define STAT(e, name) (&(e)->params.stats->name)
+
+static inline void stat_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+static inline void stat_set(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, n, memory_order_relaxed);
+}
+static inline void stat_sub(_Atomic uint64_t *counter, uint64_t n)
+{
+	stat_add(counter, (uint64_t)0 - n);
+}
+
+static inline struct record *record_of(struct engine *e, uint32_t tensor)
+{
+	ASSERT(tensor > 0 && tensor < e->index_high);
+	return &e->records[tensor];
+}
+static inline uint64_t word0_of(struct engine *e, uint32_t tensor)
+{
+	return atomic_load_explicit(&e->descriptors[tensor].word0, memory_order_relaxed);
+}
+static inline uint8_t state_of(struct engine *e, uint32_t tensor)
+{
+	return word0_state(word0_of(e, tensor));
+}
+static inline enum tier_kind device_kind(const struct engine *e, uint8_t device)
+{
+	return e->devices[device].tier->base.kind;
+}
+
+#endif

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/tensor.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+#define BYTES_MAX         (1ull << 47)
+#define NAME_SPACES_MAX   65535u
+#define DOOMED_FIRST_NS   NS_PER_MS
+#define DOOMED_LONGEST_NS (100 * NS_PER_MS)
+
+/* ---- owners' lists ---- */
+
+static uint32_t *owner_list(struct engine *e, const struct record *r)
+{
+	if (r->flags & RECORD_NAMED)
+		return &e->name_spaces[r->name_space].first;
+	return &e->holder_table[r->owner]->first;
+}
+
+static void owner_link(struct engine *e, uint32_t tensor)
+{
+	struct record *r = &e->records[tensor];
+	uint32_t *first = owner_list(e, r);
+
+	r->owner_prev = TENSOR_NONE;
+	r->owner_next = *first;
+	if (*first != TENSOR_NONE)
+		e->records[*first].owner_prev = tensor;
+	*first = tensor;
+}
+
+static void owner_unlink(struct engine *e, uint32_t tensor)
+{
+	struct record *r = &e->records[tensor];
+
+	if (r->owner_prev != TENSOR_NONE)
+		e->records[r->owner_prev].owner_next = r->owner_next;
+	else
+		*owner_list(e, r) = r->owner_next;
+	if (r->owner_next != TENSOR_NONE)
+		e->records[r->owner_next].owner_prev = r->owner_prev;
+	r->owner_prev = r->owner_next = TENSOR_NONE;
+}
+
+/* ---- admission ---- */
+
+static uint64_t capacity_of(const struct engine *e, enum tier_kind kind)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		if (device_kind(e, (uint8_t)i) == kind)
+			bytes += extents_capacity(e->devices[i].extents);
+	return bytes;
+}
+
+static void count_largest(struct engine *e)
+{
+	e->largest_bytes = 0;
+	for (uint32_t i = 1; i < e->index_high; i++)
+		if (e->records[i].flags & RECORD_LIVE)
+			e->largest_bytes = MAX(e->largest_bytes, e->records[i].bytes);
+	e->largest_stale = false;
+}
+
+/* dram has given its staging away before; where nothing is below dram and nothing above, no move
+ * needs the room of one tensor more. */
+static uint64_t admissible(const struct engine *e, uint64_t largest)
+{
+	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
+
+	if (e->device_count == 1)
+		return bytes;
+	return bytes > largest ? bytes - largest : 0;
+}
+
+uint64_t tensor_admissible_bytes(struct engine *e)
+{
+	return admissible(e, e->largest_bytes);
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+}
+
+/* What it counts, by its class's overcommit. */
+static uint64_t charge(const struct engine *e, uint8_t class_, uint64_t bytes)
+{
+	return (uint64_t)((__uint128_t)rounded(bytes) * 1000 /
+			  MAX(e->params.class_[class_].overcommit_permille, 1u));
+}
+
+static int admit(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
+{
+	uint64_t dram = capacity_of(e, TIER_KIND_DRAM), nvme = capacity_of(e, TIER_KIND_NVME);
+	uint64_t want = charge(e, s->class_, bytes), most;
+
+	if (rounded(bytes) > dram && rounded(bytes) + e->block_bytes > nvme)
+		return err_set(err, ENOSPC,
+			       "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
+			       (unsigned long long)bytes, (unsigned long long)dram,
+			       (unsigned long long)nvme);
+	if (bytes < SMALL_BYTES && e->small_bytes + rounded(bytes) > dram)
+		return err_set(err, ENOSPC, "tensors below %u bytes stay in dram, which holds %llu",
+			       SMALL_BYTES, (unsigned long long)dram);
+	most = admissible(e, MAX(e->largest_bytes, bytes));
+	if (e->committed_bytes + want > most && e->largest_stale) {
+		count_largest(e);
+		most = admissible(e, MAX(e->largest_bytes, bytes));
+	}
+	if (e->committed_bytes + want > most)
+		return err_set(err, ENOSPC,
+			       "%llu bytes more than the %llu admitted pass what dram and nvme can "
+			       "hold: %llu",
+			       (unsigned long long)want, (unsigned long long)e->committed_bytes,
+			       (unsigned long long)most);
+	return 0;
+}
+
+static void count_committed(struct engine *e, const struct record *r, bool in)
+{
+	uint64_t want = charge(e, r->class_, r->bytes);
+	uint64_t small = r->bytes < SMALL_BYTES ? rounded(r->bytes) : 0;
+
+	e->committed_bytes += in ? want : (uint64_t)0 - want;
+	e->small_bytes += in ? small : (uint64_t)0 - small;
+	if (in)
+		e->largest_bytes = MAX(e->largest_bytes, r->bytes);
+	else
+		e->largest_stale |= r->bytes == e->largest_bytes;
+	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
+	stat_set(STAT(e, committed_bytes), e->committed_bytes);
+	stat_set(STAT(e, admissible_bytes), tensor_admissible_bytes(e));
+}
+
+/* ---- create ---- */
+
+static int spec_bytes(const struct engine_spec *s, uint64_t *ret, struct err *err)
+{
+	uint64_t bytes;
+
+	if (s->class_ >= ENGINE_CLASSES || dtype_bytes(s->dtype) == 0)
+		return err_set(err, EINVAL, "class %u or dtype %u is not known", s->class_,
+			       s->dtype);
+	if (s->ndim > PROTOCOL_NDIM_MAX)
+		return err_set(err, EINVAL, "%u dimensions, at most %u", s->ndim,
+			       PROTOCOL_NDIM_MAX);
+	if (s->name != NULL && (s->name_bytes == 0 || s->name_bytes > PROTOCOL_NAME_MAX ||
+				memchr(s->name, '\0', s->name_bytes) != NULL))
+		return err_set(err, EINVAL, "a name has 1 to %u bytes and no NUL",
+			       PROTOCOL_NAME_MAX);
+	bytes = dtype_bytes(s->dtype);
+	for (unsigned i = 0; i < s->ndim; i++)
+		if (__builtin_mul_overflow(bytes, s->shape[i], &bytes))
+			return err_set(err, EOVERFLOW, "a shape of more than 2^64 bytes");
+	if (bytes > BYTES_MAX)
+		return err_set(err, EOVERFLOW, "a shape of more than 2^47 bytes");
+	*ret = bytes;
+	return 0;
+}
+
+static int take_index(struct engine *e, uint32_t *ret, struct err *err)
+{
+	if (e->free_first != TENSOR_NONE) {
+		*ret = e->free_first;
+		e->free_first = e->records[*ret].owner_next;
+		return 0;
+	}
+	if (e->index_high == e->params.tensors)
+		return err_set(err, ENOSPC, "the table holds `tensors: %u` and is full",
+			       e->params.tensors);
+	*ret = e->index_high++;
+	return 0;
+}
+
+static void give_index(struct engine *e, uint32_t tensor)
+{
+	e->records[tensor].flags = 0;
+	e->records[tensor].owner_next = e->free_first;
+	e->free_first = tensor;
+}
+
+static uint32_t check_word(uint32_t index, uint32_t generation, const struct record *r)
+{
+	struct {
+		uint32_t index, generation;
+		uint64_t bytes;
+		uint8_t class_, dtype;
+	} __attribute__((packed)) stable = { index, generation, r->bytes, r->class_, r->dtype };
+
+	return crc32c(0, &stable, sizeof(stable));
+}
+
+/* The record and the descriptor of a tensor that was admitted. */
+static void begin_tensor(struct engine *e, struct holder *h, const struct engine_spec *s,
+			 uint64_t bytes, uint32_t tensor)
+{
+	struct record *r = &e->records[tensor];
+	struct descriptor *d = &e->descriptors[tensor];
+	uint32_t generation = word0_generation(word0_of(e, tensor));
+
+	*r = (struct record){ .bytes = bytes,
+			      .hbm_node = EXTENT_NONE,
+			      .dram_node = EXTENT_NONE,
+			      .shadow_prev = TENSOR_NONE,
+			      .shadow_next = TENSOR_NONE,
+			      .owner = h->id,
+			      .name_space = h->name_space,
+			      .flags = RECORD_LIVE,
+			      .front = DEVICE_NONE,
+			      .hbm_device = DEVICE_NONE,
+			      .sources = SOURCE_ZERO,
+			      .class_ = s->class_,
+			      .dtype = s->dtype,
+			      .ndim = s->ndim };
+	memcpy(r->shape, s->shape, sizeof(r->shape));
+	if (s->name != NULL)
+		r->flags |= RECORD_NAMED;
+	if (bytes < SMALL_BYTES)
+		r->flags |= RECORD_SMALL;
+	if (rounded(bytes) > capacity_of(e, TIER_KIND_DRAM))
+		r->flags |= RECORD_LARGE;
+	if (generation == 0)
+		generation = 1;
+	d->bytes = bytes;
+	d->class_ = s->class_;
+	d->dtype = s->dtype;
+	d->check = check_word(tensor, generation, r);
+	atomic_store(&d->word0, word0_make(generation, STATE_ABSENT, PROTOCOL_PLACE_HOST, 0));
+	publish(e, tensor, STATE_ABSENT, 0);
+	owner_link(e, tensor);
+	count_committed(e, r, true);
+	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
+	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
+}
+
+static int create_one(struct engine *e, struct holder *h, const struct engine_spec *s,
+		      struct wire_handle *ret, struct err *err)
+{
+	uint64_t bytes = 0;
+	uint32_t tensor = TENSOR_NONE;
+	int rc = spec_bytes(s, &bytes, err);
+
+	if (rc == 0)
+		rc = admit(e, s, bytes, err);
+	if (rc == 0)
+		rc = take_index(e, &tensor, err);
+	if (rc < 0)
+		return rc;
+	if (s->name != NULL) {
+		rc = namemap_add(e->names, h->name_space, s->name, s->name_bytes, tensor);
+		if (rc < 0) {
+			give_index(e, tensor);
+			return err_set(err, -rc,
+				       rc == -EEXIST ? "the name '%.*s' is taken"
+						     : "no memory for the name '%.*s'",
+				       (int)s->name_bytes, s->name);
+		}
+	}
+	begin_tensor(e, h, s, bytes, tensor);
+	*ret = (struct wire_handle){ tensor, word0_generation(word0_of(e, tensor)) };
+	return 0;
+}
+
+static void destroy_one(struct engine *e, uint32_t tensor);
+
+int engine_create_tensors(struct engine *e, struct holder *h, const struct engine_spec *specs,
+			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err)
+{
+	e->now_ns = now_ns;
+	for (size_t i = 0; i < n; i++) {
+		int rc = create_one(e, h, &specs[i], &ret[i], err);
+
+		if (rc < 0) {
+			while (i-- > 0)
+				destroy_one(e, ret[i].index);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,
+		  struct wire_handle *ret, struct err *err)
+{
+	uint32_t tensor;
+
+	if (name_bytes == 0 || name_bytes > PROTOCOL_NAME_MAX)
+		return err_set(err, EINVAL, "a name has 1 to %u bytes", PROTOCOL_NAME_MAX);
+	if (namemap_find(e->names, h->name_space, name, name_bytes, &tensor) < 0)
+		return err_set(err, ENOENT, "there is no tensor '%.*s' in this namespace",
+			       (int)name_bytes, name);
+	*ret = (struct wire_handle){ tensor, word0_generation(word0_of(e, tensor)) };
+	return 0;
+}
+
+/* ---- destroy ---- */
+
+/* The end, if nobody holds it any more. */
+static bool bury(struct engine *e, uint32_t tensor)
+{
+	struct record *r = record_of(e, tensor);
+	struct descriptor *d = &e->descriptors[tensor];
+	uint32_t generation = word0_generation(word0_of(e, tensor)) + 1;
+
+	if (r->move != 0) {
+		move_stop(e, move_get(e, r->move));
+		return false;
+	}
+	if (r->wanted > 0 || r->ready > 0)
+		return false;
+	if (r->front != DEVICE_NONE) {
+		if (front_close(e, tensor, NULL, NULL) < 0)
+			return false;
+		front_set(e, tensor, DEVICE_NONE);
+	}
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		replica_drop(e, tensor, kind);
+	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
+	count_committed(e, r, false);
+	atomic_store(&d->word0, word0_make(generation == 0 ? 1 : generation, STATE_ABSENT,
+					   PROTOCOL_PLACE_HOST, 0));
+	give_index(e, tensor);
+	return true;
+}
+
+static void add_doomed(struct engine *e, uint32_t tensor)
+{
+	if (e->doomed_count == e->doomed_room) {
+		e->doomed_room = MAX(e->doomed_room * 2, 64u);
+		e->doomed = realloc(e->doomed, e->doomed_room * sizeof(*e->doomed));
+		ASSERT(e->doomed !=
+		       NULL); /* 4 bytes a tensor; without it bytes would leak for ever */
+	}
+	e->doomed[e->doomed_count++] = tensor;
+	e->doomed_wait_ns = DOOMED_FIRST_NS;
+	e->doomed_at_ns = e->now_ns + DOOMED_FIRST_NS;
+}
+
+static void destroy_one(struct engine *e, uint32_t tensor)
+{
+	struct record *r = record_of(e, tensor);
+	struct list *it;
+	uint64_t word0 = word0_of(e, tensor);
+
+	owner_unlink(e, tensor);
+	if (r->flags & RECORD_NAMED)
+		namemap_remove(e->names, tensor);
+	r->flags |= RECORD_DOOMED;
+	publish(e, tensor, word0_state(word0), word0_flags(word0) & FLAG_UNFILLED);
+	if (r->wanted > 0)
+		list_for_each (it, &e->running)
+			request_wake(e, list_entry(it, struct request, link));
+	if (!bury(e, tensor))
+		add_doomed(e, tensor);
+}
+
+int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire_handle *t,
+			   size_t n, uint64_t now_ns, struct err *err)
+{
+	int rc = 0;
+
+	e->now_ns = now_ns;
+	for (size_t i = 0; i < n; i++) {
+		if (!handle_live(e, t[i].index, t[i].generation))
+			rc = err_set(err, ESTALE, "the tensor was destroyed before");
+		else if (e->records[t[i].index].name_space != h->name_space)
+			rc = err_set(err, EPERM, "the tensor belongs to another namespace");
+		else
+			destroy_one(e, t[i].index);
+	}
+	requests_settle(e);
+	return rc;
+}
+
+void tensor_destroy_list(struct engine *e, uint32_t *first)
+{
+	while (*first != TENSOR_NONE)
+		destroy_one(e, *first);
+}
+
+static uint64_t doomed_turn(struct engine *e)
+{
+	uint32_t left = 0;
+
+	if (e->doomed_count == 0)
+		return ENGINE_NEVER;
+	if (e->now_ns < e->doomed_at_ns)
+		return e->doomed_at_ns;
+	for (uint32_t i = 0; i < e->doomed_count; i++)
+		if (!bury(e, e->doomed[i]))
+			e->doomed[left++] = e->doomed[i];
+	e->doomed_count = left;
+	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
+	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
+	return left > 0 ? e->doomed_at_ns : ENGINE_NEVER;
+}
+
+/* ---- namespaces ---- */
+
+int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret)
+{
+	struct name_space *ns;
+	uint32_t free_slot = e->name_space_count;
+
+	ASSERT(bytes > 0 && bytes <= PROTOCOL_NAME_MAX);
+	for (uint32_t i = 0; i < e->name_space_count; i++) {
+		ns = &e->name_spaces[i];
+		if (ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0) {
+			*ret = (uint16_t)i;
+			return 0;
+		}
+		if (!ns->used)
+			free_slot = i;
+	}
+	if (free_slot == e->name_space_count) {
+		if (free_slot == NAME_SPACES_MAX)
+			return -EUSERS;
+		ns = realloc(e->name_spaces, (free_slot + 1) * sizeof(*ns));
+		if (ns == NULL)
+			return -ENOMEM;
+		e->name_spaces = ns;
+		e->name_space_count++;
+	}
+	ns = &e->name_spaces[free_slot];
+	*ns = (struct name_space){ .first = TENSOR_NONE, .used = true };
+	memcpy(ns->name, name, bytes);
+	/* Anything in the arenas may be somebody else's from now on. */
+	e->shared_domain |= e->name_spaces_ever++ > 0;
+	*ret = (uint16_t)free_slot;
+	return 0;
+}
+
+static uint64_t name_spaces_turn(struct engine *e)
+{
+	uint64_t next = ENGINE_NEVER;
+
+	for (uint32_t i = 0; i < e->name_space_count; i++) {
+		struct name_space *ns = &e->name_spaces[i];
+
+		if (!ns->used || ns->connections > 0)
+			continue;
+		if (e->now_ns < ns->expires_ns) {
+			next = MIN(next, ns->expires_ns);
+			continue;
+		}
+		tensor_destroy_list(e, &ns->first);
+		ns->used = e->doomed_count > 0; /* a doomed tensor still names it */
+		if (ns->used)
+			next = MIN(next, e->doomed_at_ns);
+	}
+	return next;
+}
+
+uint64_t tensors_turn(struct engine *e)
+{
+	uint64_t next = name_spaces_turn(e);
+
+	return MIN(next, doomed_turn(e));
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors' beginnings and ends: indices, names, owners, admission, and the doomed, which were
+ * destroyed and wait for their last pin or move. Control thread.
+ */
+#ifndef TIERD_ENGINE_TENSOR_H
+#define TIERD_ENGINE_TENSOR_H
+
+#include "daemon/engine/state.h"
+
+/* Everything on an owner's list. */
+void tensor_destroy_list(struct engine *e, uint32_t *first);
+/* The doomed whose time has come, lingering namespaces; returns when to be called again. */
+uint64_t tensors_turn(struct engine *e);
+/* The namespace of that name, made if need be. -ENOMEM, -EUSERS. */
+int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret);
+uint64_t tensor_admissible_bytes(struct engine *e);
+
+#endif
