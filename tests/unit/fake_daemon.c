@@ -152,6 +152,18 @@ void fake_wait_held(struct fake *f, uint32_t n)
 	} while (held < n);
 }
 
+void fake_wait_bye(struct fake *f)
+{
+	bool bye;
+
+	do {
+		pthread_mutex_lock(&f->lock);
+		bye = f->bye;
+		pthread_mutex_unlock(&f->lock);
+		sched_yield();
+	} while (!bye);
+}
+
 static void cancel(struct fake *f, const struct sq_entry *e)
 {
 	for (uint32_t i = 0; i < f->held_count; i++) {

@@ -62,6 +62,8 @@ void fake_complete(struct fake *f, uint32_t id, int result, uint64_t value, uint
 /* Answers everything that was held back with `result`. */
 void fake_release_held(struct fake *f, int result);
 void fake_wait_held(struct fake *f, uint32_t n);
+/* Returns once the client has said BYE. */
+void fake_wait_bye(struct fake *f);
 /* Sets word0 and word1 of a tensor; its bytes are in the arena at index * FAKE_TENSOR_SIZE. */
 void fake_tensor(struct fake *f, uint32_t index, uint32_t generation, uint8_t state, uint8_t place,
 		 uint16_t flags, uint64_t bytes);
