@@ -42,7 +42,7 @@ START_TEST(a_miss_is_one_entry_and_then_a_pin)
 	begin();
 	ck_assert_int_eq(tierd_acquire(t, (tierd_tensor){ 9, 1 }, 3, TIERD_READ, -1, &v), 0);
 	ck_assert_int_eq(v.place, 3);
-	ck_assert_uint_eq(fake.counts[OP_ACQUIRE], 1);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_ACQUIRE]), 1);
 	ck_assert_uint_eq(atomic_load(&fake.slots[9]), PIN_ONE);
 	ck_assert_uint_eq(atomic_load(&fake.logs[0].head), 1);
 	tierd_release(t, &v);
@@ -59,7 +59,7 @@ START_TEST(a_batch_is_one_entry_and_holds_nothing_while_it_waits)
 	for (uint32_t i = 0; i < 1000; i++)
 		h[i] = (tierd_tensor){ 1 + i / 2, 1 };
 	ck_assert_int_eq(tierd_acquire_batch(t, h, 1000, TIERD_HOST, TIERD_WRITE, -1, v), 0);
-	ck_assert_uint_eq(fake.counts[OP_ACQUIRE], 1);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_ACQUIRE]), 1);
 	for (uint32_t i = 0; i < 1000; i++) {
 		ck_assert_uint_eq(v[i].tensor.index, 1 + i / 2);
 		tierd_release(t, &v[i]);
@@ -93,7 +93,7 @@ START_TEST(eight_threads_miss_at_once)
 		pthread_create(&threads[i], NULL, miss_many, (void *)(1 + i * 300));
 	for (unsigned i = 0; i < 8; i++)
 		pthread_join(threads[i], NULL);
-	ck_assert_uint_eq(fake.counts[OP_ACQUIRE], 2400);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_ACQUIRE]), 2400);
 	ck_assert_uint_eq(t->ids_taken, 0);
 	end();
 }
@@ -182,8 +182,8 @@ START_TEST(a_signal_ends_the_wait_of_any_thread)
 	for (unsigned i = 0; i < 8; i++)
 		pthread_join(threads[i], NULL);
 	ck_assert_uint_eq(interrupted, 8);
-	ck_assert_uint_eq(fake.counts[OP_CANCEL], 8);
-	ck_assert_uint_eq(fake.held_count, 0);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_CANCEL]), 8);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.held_count), 0);
 	ck_assert_uint_eq(atomic_load(&fake.slots[8]), 0);
 	ck_assert_int_eq(tierd_step(t), 0);
 	end();
@@ -265,7 +265,9 @@ START_TEST(all_waits_end_when_the_daemon_dies)
 	begin();
 	ck_assert_int_eq(
 		tierd_acquire(t, (tierd_tensor){ 1, 1 }, TIERD_HOST, TIERD_READ, -1, &held), 0);
+	pthread_mutex_lock(&fake.lock);
 	fake.hold_acquire = true;
+	pthread_mutex_unlock(&fake.lock);
 	for (unsigned i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, wait_for_pipe, NULL);
 	pthread_create(&killer, NULL, die_later, NULL);
@@ -351,8 +353,10 @@ START_TEST(creations_are_all_or_nothing_across_payloads)
 	for (unsigned i = 0; i < 3000; i++)
 		specs[i] = (struct tierd_spec){ .dtype = TIERD_F32, .ndim = 1, .shape = { 1 + i } };
 	ck_assert_int_eq(tierd_create(t, specs, 3000, h), 0);
+	pthread_mutex_lock(&fake.lock);
 	ck_assert_uint_eq(fake.descriptors[h[2999].index].bytes, 3000);
-	ck_assert_uint_gt(fake.counts[OP_CREATE], 3);
+	pthread_mutex_unlock(&fake.lock);
+	ck_assert_uint_gt(fake_peek(&fake, &fake.counts[OP_CREATE]), 3);
 	specs[2999].name = "";
 	ck_assert_int_eq(tierd_create(t, specs, 3000, h), -EINVAL);
 	specs[2999].name = NULL;
@@ -382,7 +386,7 @@ START_TEST(a_failed_creation_destroys_what_it_made)
 	ck_assert_int_eq(tierd_create(t, specs, 3500, h), -EEXIST);
 	ck_assert_str_eq(tierd_error(t), "\"w\" exists");
 	ck_assert_uint_eq(h[0].generation, 0);
-	ck_assert_uint_eq(fake.counts[OP_DESTROY], 1);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_DESTROY]), 1);
 	ck_assert_uint_eq(t->ids_taken, 0);
 	end();
 }
@@ -411,7 +415,7 @@ START_TEST(copies_go_by_windows_or_by_a_pin_and_meet_the_same_bytes)
 	for (size_t i = 0; i < sizeof(in); i++)
 		in[i] = (char)(i * 7 + i / 4096);
 	ck_assert_int_eq(tierd_copy_in(t, h, 3, in, sizeof(in)), 0);
-	ck_assert_uint_eq(fake.counts[OP_COPY_IN], 6);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.counts[OP_COPY_IN]), 6);
 	ck_assert_int_eq(tierd_copy_out(t, h, 3, out, sizeof(out)), 0);
 	ck_assert_int_eq(memcmp(in, out, sizeof(in)), 0);
 	memset(out, 0, sizeof(out));

@@ -140,28 +140,26 @@ void fake_release_held(struct fake *f, int result)
 	pthread_mutex_unlock(&f->lock);
 }
 
+uint32_t fake_peek(struct fake *f, const uint32_t *number)
+{
+	uint32_t now;
+
+	pthread_mutex_lock(&f->lock);
+	now = *number;
+	pthread_mutex_unlock(&f->lock);
+	return now;
+}
+
 void fake_wait_held(struct fake *f, uint32_t n)
 {
-	uint32_t held;
-
-	do {
-		pthread_mutex_lock(&f->lock);
-		held = f->held_count;
-		pthread_mutex_unlock(&f->lock);
+	while (fake_peek(f, &f->held_count) < n)
 		sched_yield();
-	} while (held < n);
 }
 
 void fake_wait_bye(struct fake *f)
 {
-	bool bye;
-
-	do {
-		pthread_mutex_lock(&f->lock);
-		bye = f->bye;
-		pthread_mutex_unlock(&f->lock);
+	while (fake_peek(f, &f->bye) == 0)
 		sched_yield();
-	} while (!bye);
 }
 
 static void cancel(struct fake *f, const struct sq_entry *e)
@@ -284,9 +282,9 @@ static void socket_event(struct fake *f)
 
 	pthread_mutex_lock(&f->lock);
 	if (n == sizeof(bye) && bye.magic == PROTOCOL_MAGIC && strcmp(bye.bye, "BYE") == 0)
-		f->bye = true;
+		f->bye = 1;
 	else if (n == 0)
-		f->hung_up = true;
+		f->hung_up = 1;
 	pthread_mutex_unlock(&f->lock);
 }
 
@@ -301,13 +299,13 @@ static void serve(struct fake *f)
 			atomic_store(&f->table->awake, DAEMON_ASLEEP);
 		ring_fence();
 		if (!drain(f))
-			poll(p, f->hung_up ? 2 : 3, f->never_sleep ? 0 : -1);
+			poll(p, fake_peek(f, &f->hung_up) ? 2 : 3, f->never_sleep ? 0 : -1);
 		if (p[0].revents != 0)
 			return;
 		atomic_store(&f->table->awake, DAEMON_POLLING);
 		if (p[1].revents != 0)
 			doorbell(f);
-		if (!f->hung_up && p[2].revents != 0)
+		if (!fake_peek(f, &f->hung_up) && p[2].revents != 0)
 			socket_event(f);
 	}
 }
@@ -413,7 +411,7 @@ void fake_die(struct fake *f)
 	close(f->socket_fd);
 	f->socket_fd = -1;
 	pthread_mutex_lock(&f->lock);
-	f->hung_up = true;
+	f->hung_up = 1;
 	pthread_mutex_unlock(&f->lock);
 }
 

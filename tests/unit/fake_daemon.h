@@ -47,9 +47,9 @@ struct fake {
 	uint32_t created; /* tensors 1 to `created` exist */
 	struct sq_entry held[SQ_ENTRIES];
 	uint32_t held_count;
-	uint32_t counts[64]; /* entries taken, an opcode */
-	uint32_t doorbells;  /* times that the eventfd was found rung */
-	bool bye, hung_up;
+	uint32_t counts[64];   /* entries taken, an opcode */
+	uint32_t doorbells;    /* times that the eventfd was found rung */
+	uint32_t bye, hung_up; /* seen on the socket */
 };
 
 void fake_start(struct fake *f);
@@ -62,6 +62,8 @@ void fake_complete(struct fake *f, uint32_t id, int result, uint64_t value, uint
 /* Answers everything that was held back with `result`. */
 void fake_release_held(struct fake *f, int result);
 void fake_wait_held(struct fake *f, uint32_t n);
+/* One of the numbers above, read under `lock`. */
+uint32_t fake_peek(struct fake *f, const uint32_t *number);
 /* Returns once the client has said BYE. */
 void fake_wait_bye(struct fake *f);
 /* Sets word0 and word1 of a tensor; its bytes are in the arena at index * FAKE_TENSOR_SIZE. */
