@@ -14,11 +14,9 @@
 #define PIPELINE  4u
 #define BYTES_MAX ((uint64_t)1 << 47)
 
-static const uint8_t dtype_bytes[] = {
-	[TIERD_U8] = 1,     [TIERD_I8] = 1,     [TIERD_I32] = 4,  [TIERD_I64] = 8,
-	[TIERD_F16] = 2,    [TIERD_BF16] = 2,   [TIERD_F32] = 4,  [TIERD_F64] = 8,
-	[TIERD_F8E4M3] = 1, [TIERD_F8E5M2] = 1, [TIERD_BOOL] = 1,
-};
+static_assert(TIERD_BOOL + 1 == PROTOCOL_DTYPES && TIERD_CLASSES == PROTOCOL_CLASSES &&
+		      TIERD_NDIM_MAX == PROTOCOL_NDIM_MAX,
+	      "tierd.h and the protocol name the same values");
 
 /* Some specs under way. */
 struct batch {
@@ -37,7 +35,7 @@ struct creation {
 
 static int shape_check(const struct tierd_spec *s, size_t i)
 {
-	uint64_t bytes = dtype_bytes[s->dtype];
+	uint64_t bytes = dtype_bytes((uint8_t)s->dtype);
 	bool zero = false;
 
 	/* A 0 anywhere makes 0 bytes, however large the rest. */
@@ -57,7 +55,7 @@ static int spec_check(const struct tierd_spec *s, size_t i)
 		return error_set(EINVAL, "spec %zu: a name has 1 to %d bytes", i, TIERD_NAME_MAX);
 	if ((unsigned)s->class_ >= TIERD_CLASSES)
 		return error_set(EINVAL, "spec %zu: no class %d", i, (int)s->class_);
-	if ((unsigned)s->dtype >= ARRAY_SIZE(dtype_bytes))
+	if ((unsigned)s->dtype >= PROTOCOL_DTYPES)
 		return error_set(EINVAL, "spec %zu: no dtype %d", i, (int)s->dtype);
 	if (s->ndim > TIERD_NDIM_MAX)
 		return error_set(EINVAL, "spec %zu: ndim %u, at most %d", i, s->ndim,
