@@ -308,13 +308,17 @@ static void nvme_wait(struct tier *t, int64_t timeout_ns)
 /* Tables */
 
 /* clang-format off: one row a key */
+#define PATH_ROW(key, kind, member, help)                                                        \
+	{ key, kind, offsetof(struct nvme_path, member), NULL, NULL, NULL, CONFIG_REQUIRED, help, \
+	  NULL, NULL }
+
 const struct config_row nvme_path_rows[] = {
-	{ "path", CONFIG_PATH, offsetof(struct nvme_path, path), NULL, NULL, NULL, CONFIG_REQUIRED,
-	  "An existing folder, where tierd keeps one file without a name, or a block device that "
-	  "holds nothing. No other process may use the device.", NULL, NULL },
-	{ "size", CONFIG_BYTES, offsetof(struct nvme_path, size), NULL, NULL, NULL, CONFIG_REQUIRED,
-	  "Bytes to use, reserved at start; in % of the device or of the folder's free space.",
-	  NULL, NULL },
+	PATH_ROW("path", CONFIG_PATH, path,
+		 "An existing folder, where tierd keeps one file without a name, or a block device "
+		 "that holds nothing."),
+	PATH_ROW("size", CONFIG_BYTES, size,
+		 "Bytes to use, reserved at start; in % of the device or of the folder's free "
+		 "space."),
 	CONFIG_END
 };
 
@@ -323,18 +327,20 @@ static const struct config_sub fault_sub = {
 	.rows = fault_rows, .size = sizeof(struct fault_config),
 };
 
+#define OPTION_ROW(key, kind, member, default_text, min, max, flags, choices, sub, help)      \
+	{ key, kind, offsetof(struct nvme_options, member), default_text, min, max, flags, help, \
+	  choices, sub }
+
 const struct config_row nvme_option_rows[] = {
-	{ "queue_depth", CONFIG_COUNT, offsetof(struct nvme_options, queue_depth), "32", "1",
-	  "1024", 0, "Requests that one device has at a time; demand may add an eighth.", NULL, NULL },
-	{ "block", CONFIG_SIZE, offsetof(struct nvme_options, block_bytes), "1MiB", "4KiB", "64MiB",
-	  0, "Largest single request, and what one checksum covers; a multiple of 4KiB.", NULL,
-	  NULL },
-	{ "direct", CONFIG_CHOICE, offsetof(struct nvme_options, direct), "try", NULL, NULL, 0,
-	  "Whether the page cache is passed by: try falls back to buffered I/O and says so, require "
-	  "makes that an error, off is buffered.", direct_choices, NULL },
-	{ "fault", CONFIG_MAP, offsetof(struct nvme_options, fault), NULL, NULL, NULL,
-	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms completions, for tests and rehearsals.", NULL,
-	  &fault_sub },
+	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "32", "1", "1024", 0, NULL, NULL,
+		   "Requests that one path has on their way at most; demand may add an eighth."),
+	OPTION_ROW("block", CONFIG_SIZE, block_bytes, "1MiB", "4KiB", "64MiB", 0, NULL, NULL,
+		   "Largest single request, and what one checksum covers; a multiple of 4KiB."),
+	OPTION_ROW("direct", CONFIG_CHOICE, direct, "try", NULL, NULL, 0, direct_choices, NULL,
+		   "Whether the page cache is passed by: try falls back to buffered I/O and says "
+		   "so, require makes that an error, off is buffered."),
+	OPTION_ROW("fault", CONFIG_MAP, fault, NULL, NULL, NULL, CONFIG_OPTIONAL | CONFIG_HIDDEN,
+		   NULL, &fault_sub, "Harms completions, for tests and rehearsals."),
 	CONFIG_END
 };
 /* clang-format on */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The nvme backend: one file without a name in a folder, or one block device, driven by one io_uring
- * on the tier's lane thread. What the configuration says of it is in two tables: of a path, and of
- * all paths together.
+ * The nvme backend: one file without a name in a folder, or one block device, driven by one
+ * io_uring on the tier's lane thread. What the configuration says of it is in two tables: of a
+ * path, and of all paths together.
  */
 #ifndef TIERD_TIERS_NVME_H
 #define TIERD_TIERS_NVME_H
@@ -15,6 +15,10 @@ struct nvme_path {
 	struct config_bytes size;
 };
 extern const struct config_row nvme_path_rows[];
+
+/* The defaults of the table, for programs that read no configuration: 32 and 1 MiB. */
+#define NVME_DEPTH_DEFAULT 32
+#define NVME_BLOCK_DEFAULT 1048576
 
 enum nvme_direct { NVME_DIRECT_TRY, NVME_DIRECT_REQUIRE, NVME_DIRECT_OFF };
 struct nvme_options {

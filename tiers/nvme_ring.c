@@ -93,7 +93,7 @@ int nvme_ring_probe(struct err *err)
 
 int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes)
 {
-	unsigned n = (unsigned)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+	uint64_t n = bytes / PIECE_BYTES + (bytes % PIECE_BYTES != 0);
 	struct nvme_piece *more;
 
 	ASSERT(!ring->open);
@@ -198,10 +198,13 @@ int nvme_ring_open(struct nvme_ring *ring, const char *name, int fd, unsigned en
 void nvme_ring_close(struct nvme_ring *ring)
 {
 	ASSERT(ring->open);
-	/* Explicitly: the ring's own end gives memory back some time after the descriptor is gone,
-	 * and a lane that starts again would be charged twice. */
+	/* Explicitly: the ring itself ends some time after its descriptor is gone, and until then
+	 * the memory would count as locked and a device as in use. */
 	if (ring->table_registered)
 		ASSERT(io_uring_unregister_buffers(&ring->uring) == 0);
+	if (ring->file_registered)
+		ASSERT(io_uring_unregister_files(&ring->uring) == 0);
+	ring->file_registered = false;
 	ring->table_registered = false;
 	ring->registered_count = 0;
 	for (unsigned i = 0; i < ring->piece_count; i++)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -153,4 +154,49 @@ bool rig_all(const unsigned char *at, uint64_t bytes, unsigned char value)
 		if (at[i] != value)
 			return false;
 	return true;
+}
+
+/* A block there and back. */
+void rig_round_trip(struct rig *rig)
+{
+	uint32_t crc;
+
+	rig_fill(rig->host, 5001, 1);
+	ck_assert_int_eq(rig_write(rig, GRANULE, rig->host, 5001, &crc), 0);
+	ck_assert_int_eq(rig_read(rig, GRANULE, rig->host + MIB(1), 5001, crc), 0);
+	ck_assert_int_eq(memcmp(rig->host, rig->host + MIB(1), 5001), 0);
+}
+
+/* What another user or a container would see: in a child, whose limits end with it. */
+
+void rig_in_child(void (*body)(struct rig *), bool unprivileged)
+{
+	struct rig rig;
+	int status;
+	pid_t pid;
+
+	rig_init(&rig);
+	if (unprivileged && geteuid() == 0)
+		ck_assert_int_eq(chown(rig.folder, 65534, 65534), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		if (unprivileged && geteuid() == 0 &&
+		    (setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
+			_exit(99);
+		if (access(rig.config.path.path, W_OK) < 0)
+			rig_skip("another user cannot reach %s", rig.config.path.path);
+		else
+			body(&rig);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child: status %#x", status);
+	rig_end(&rig);
+}
+
+void rig_child_failed(const char *expr, int line)
+{
+	fprintf(stderr, "child: line %d: %s does not hold\n", line, expr);
+	_exit(1);
 }

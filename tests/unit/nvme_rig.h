@@ -41,9 +41,18 @@ void rig_run(struct rig *rig, struct xfer *x, unsigned n, unsigned *order);
 int rig_write(struct rig *rig, uint64_t offset, void *host, uint64_t bytes, uint32_t *ret_crc);
 int rig_read(struct rig *rig, uint64_t offset, void *host, uint64_t bytes, uint32_t crc);
 
+/* 5001 bytes there and back. */
+void rig_round_trip(struct rig *rig);
+
 /* A pattern that depends on where and when. */
 void rig_fill(unsigned char *at, uint64_t bytes, uint64_t seed);
 bool rig_all(const unsigned char *at, uint64_t bytes, unsigned char value);
+
+/* Runs `body` on a rig of its own in a child, whose limits and filters end with it; unprivileged:
+ * as another user than root. There CHILD() stands for ck_assert(). */
+void rig_in_child(void (*body)(struct rig *), bool unprivileged);
+#define CHILD(expr) ((expr) ? (void)0 : rig_child_failed(#expr, __LINE__))
+_Noreturn void rig_child_failed(const char *expr, int line);
 
 /* Says why a test does not run here; the test returns after it. */
 #define rig_skip(...)                                                              \
