@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "tiers/hugepage.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -26,7 +28,6 @@
 #endif
 
 #define PAGE_BYTES     KIB(4)
-#define HUGE_BYTES     MIB(2)
 #define TOUCH_BYTES    MIB(32) /* a thread's piece of work */
 #define TOUCH_THREADS  16
 #define SEEK_MIN_BYTES KIB(64) /* below, a memset is cheaper than asking what was touched */
@@ -47,7 +48,7 @@ static void *map_aligned(int fd, uint64_t bytes)
 {
 	char *room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	char *at = (char *)ALIGN_UP((uintptr_t)room, HUGE_BYTES);
+	char *at = (char *)ALIGN_UP((uintptr_t)room, (uint64_t)HUGE_BYTES);
 	void *base;
 
 	if (room == MAP_FAILED)
@@ -232,60 +233,77 @@ static int reserve_all(const struct arena_options *o, struct arena *a, struct er
 
 /* ---- create -------------------------------------------------------------------------------- */
 
-static bool file_says(const char *path, const char *word)
+static int fill(const struct arena_options *o, struct arena *a, unsigned *ret_threads,
+		struct err *err)
 {
-	char text[128] = "";
-	FILE *f = fopen(path, "re");
-
-	if (f == NULL)
-		return false;
-	if (fgets(text, sizeof(text), f) == NULL)
-		text[0] = '\0';
-	fclose(f);
-	return strstr(text, word) != NULL;
-}
-
-/* Whether an madvise() on shared memory has an effect at all; the word in brackets is in force. */
-static bool shmem_takes_advice(void)
-{
-	static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-
-	return file_says(path, "[advise]") || file_says(path, "[always]") ||
-	       file_says(path, "[within_size]") || file_says(path, "[force]");
-}
-
-static int fill(const struct arena_options *o, struct arena *a, const char *pages, struct err *err)
-{
-	unsigned threads = 0;
 	int r;
 
+	*ret_threads = 0;
 	if (o->topo != NULL && o->share_count > 0)
 		topo_bind(o->topo, a->base, o->shares, o->share_count);
-	r = o->touch ? touch_all(o, a, &threads, err) : reserve_all(o, a, err);
-	if (r < 0) {
+	r = o->touch ? touch_all(o, a, ret_threads, err) : reserve_all(o, a, err);
+	if (r < 0)
 		arena_destroy(a);
-		return r;
-	}
-	if (o->touch)
-		snprintf(a->chosen, sizeof(a->chosen), "%s, touched by %u threads", pages, threads);
+	return r;
+}
+
+/* Says once what came of it. */
+static void choose(struct arena *a, unsigned threads, const char *fmt, ...) PRINTF(3, 4);
+static void choose(struct arena *a, unsigned threads, const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(a->chosen, sizeof(a->chosen), fmt, args);
+	va_end(args);
+	ASSERT(n > 0 && (size_t)n < sizeof(a->chosen));
+	if (threads > 0)
+		snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", touched by %u threads",
+			 threads);
 	else
-		snprintf(a->chosen, sizeof(a->chosen), "%s, reserved", pages);
-	return 0;
+		snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", reserved");
 }
 
 static int create_pool(const struct arena_options *o, struct arena *a, struct err *err)
 {
+	unsigned threads;
 	int r = file_open(o, true, a);
 
 	if (r < 0)
-		return err_set(err, -r, "%s: %" PRIu64 " pages of 2 MiB from the pool: %s", o->name,
-			       (o->bytes + HUGE_BYTES - 1) / HUGE_BYTES, strerror(-r));
-	return fill(o, a, "2 MiB pages of the pool", err);
+		return err_set(err, -r,
+			       "%s: %" PRIu64 " MiB of 2 MiB pages, but %" PRIu64
+			       " MiB are free in the pool: %s",
+			       o->name, o->bytes >> 20, hugepage_pool_bytes() >> 20, strerror(-r));
+	r = fill(o, a, &threads, err);
+	if (r == 0)
+		choose(a, threads, "2 MiB pages of the pool");
+	return r;
+}
+
+/* Transparent pages are only asked for; what came is seen after the touch. */
+static int judge_advice(const struct arena_options *o, struct arena *a, unsigned threads,
+			struct err *err)
+{
+	uint64_t got = hugepage_mapped_bytes(a->base, a->bytes);
+	uint64_t want = ALIGN_DOWN(a->bytes, HUGE_BYTES);
+
+	if (o->huge == ARENA_HUGE_REQUIRE && got < want - want / 50) {
+		arena_destroy(a);
+		return err_set(err, ENOMEM,
+			       "%s: only %" PRIu64 " of %" PRIu64 " MiB came on "
+			       "transparent 2 MiB pages",
+			       o->name, got >> 20, a->bytes >> 20);
+	}
+	choose(a, threads, "transparent 2 MiB pages for %" PRIu64 " of %" PRIu64 " MiB", got >> 20,
+	       a->bytes >> 20);
+	return 0;
 }
 
 static int create_plain(const struct arena_options *o, bool advise, struct arena *a,
 			struct err *err)
 {
+	unsigned threads;
 	int r = file_open(o, false, a);
 
 	if (r < 0)
@@ -293,7 +311,13 @@ static int create_plain(const struct arena_options *o, bool advise, struct arena
 			       strerror(-r));
 	if (advise && madvise(a->base, a->bytes, MADV_HUGEPAGE) < 0)
 		advise = false;
-	return fill(o, a, advise ? "transparent 2 MiB pages" : "4 KiB pages", err);
+	r = fill(o, a, &threads, err);
+	if (r < 0)
+		return r;
+	if (advise)
+		return judge_advice(o, a, threads, err);
+	choose(a, threads, "4 KiB pages");
+	return 0;
 }
 
 int arena_create(const struct arena_options *o, struct arena *ret, struct err *err)
@@ -308,18 +332,16 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 		*ret = a;
 		return 0;
 	}
-	advise = o->huge != ARENA_HUGE_OFF && o->touch && shmem_takes_advice();
+	advise = o->huge != ARENA_HUGE_OFF && o->touch && hugepage_shmem_advice();
 	if (o->huge == ARENA_HUGE_REQUIRE && !advise)
 		return err_set(err, ENOMEM,
-			       "%s, and transparent ones for shared memory are off "
-			       "(/sys/kernel/mm/transparent_hugepage/shmem_enabled)",
-			       pool.text);
+			       "%s, and transparent ones for shared memory are off (%s)", pool.text,
+			       "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+	if (pool.code < 0)
+		log_debug(TIER, "%s", pool.text);
 	r = create_plain(o, advise, &a, err);
 	if (r < 0)
 		return r;
-	if (o->huge != ARENA_HUGE_OFF)
-		log_info(TIER, "%s; %s used instead", pool.text,
-			 advise ? "transparent ones" : "4 KiB");
 	*ret = a;
 	return 0;
 }

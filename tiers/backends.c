@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "tiers/dram.h"
 #include "tiers/memory.h"
 
 /* One line a backend; the first of a kind is its default. */
 const struct tier_ops *const tier_backends[] = {
 	&memory_ops,
+	&dram_ops,
 	NULL,
 };
 

@@ -37,8 +37,8 @@ struct fault_state {
 /* Pure in (config, state->calls, write, bytes); counts the call. */
 struct fault_decision fault_decide(struct fault_state *state, bool write, uint64_t bytes);
 
-/* Stands `inner` inside a tier that forwards everything and harms xfers as `config` says. Owns
- * `inner` from then on. C thread. */
+/* Stands `inner` inside a tier that forwards everything and harms xfers as `config` says, which
+ * stays valid until close. Owns `inner` once it has succeeded. C thread. */
 int fault_wrap(struct tier *inner, const struct fault_config *config, struct tier **ret,
 	       struct err *err);
 

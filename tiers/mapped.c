@@ -56,6 +56,21 @@ void mapped_close(struct tier *t)
 	free(m);
 }
 
+int mapped_finish(struct mapped_tier *m, const struct fault_config *fault, struct tier **ret,
+		  struct err *err)
+{
+	int r;
+
+	if (!fault->presence.present) {
+		*ret = (struct tier *)m;
+		return 0;
+	}
+	r = fault_wrap((struct tier *)m, fault, ret, err);
+	if (r < 0)
+		mapped_close((struct tier *)m);
+	return r;
+}
+
 int mapped_export(struct tier *t, struct arena_token *ret, struct err *err)
 {
 	arena_export(&mapped_of(t)->arena, ret);

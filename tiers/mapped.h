@@ -9,6 +9,7 @@
 #define TIERD_TIERS_MAPPED_H
 
 #include "tiers/arena.h"
+#include "tiers/fault.h"
 #include "tiers/tier.h"
 
 struct mapped_tier {
@@ -25,6 +26,11 @@ struct mapped_tier {
 /* C. Makes the arena and the struct around it; `ops` are the backend's. */
 int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 		struct mapped_tier **ret, struct err *err);
+
+/* C. What open() returns: `m`, with faults around it where the configuration has them. Closes `m`
+ * on failure. */
+int mapped_finish(struct mapped_tier *m, const struct fault_config *fault, struct tier **ret,
+		  struct err *err);
 
 /* For the backend's table; threads as in tier.h. */
 void mapped_close(struct tier *t);

@@ -48,8 +48,7 @@ static int memory_open(const void *config, const struct topology *topo, struct t
 	if (m->rate > 0)
 		snprintf(m->base.chosen + said, sizeof(m->base.chosen) - said, ", %" PRIu64 " MB/s",
 			 m->rate / 1000000);
-	*ret = (struct tier *)m;
-	return 0;
+	return mapped_finish(m, &c->fault, ret, err);
 }
 
 const struct tier_ops memory_ops = {

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tiers/dram.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "tiers/hugepage.h"
+#include "tiers/limits.h"
+#include "tiers/mapped.h"
+#include "tiers/topo.h"
+
+/* In the order of enum arena_huge and enum topo_mode. */
+static const char *const huge_names[] = { "try", "off", "require", NULL };
+static const char *const numa_names[] = { "nearest", "interleave", "off", NULL };
+static const struct config_sub fault_sub = { .rows = fault_rows,
+					     .size = sizeof(struct fault_config) };
+
+/* clang-format off */
+const struct config_row dram_rows[] = {
+	{ "size", CONFIG_BYTES, offsetof(struct dram_config, size), NULL, "1MiB", NULL,
+	  CONFIG_REQUIRED, "Bytes of host memory, taken at start; in % of the machine's memory or "
+	  "of the tightest limit of the container.", NULL, NULL },
+	{ "huge_pages", CONFIG_CHOICE, offsetof(struct dram_config, huge_pages), "try", NULL, NULL,
+	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel gives "
+	  "them to shared memory.", huge_names, NULL },
+	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
+	  "Where the memory lies: on the nodes that have CPUs, on all nodes with DRAM, or wherever "
+	  "the kernel puts it.", numa_names, NULL },
+	{ "fault", CONFIG_MAP, offsetof(struct dram_config, fault), NULL, NULL, NULL,
+	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
+	  &fault_sub },
+	CONFIG_END
+};
+/* clang-format on */
+
+/* The size in bytes; -ENOMEM when the memory is not there, before any of it is touched. */
+static int decide_bytes(const struct dram_config *c, uint64_t *ret, struct err *err)
+{
+	struct limits limits;
+	uint64_t bytes = c->size.bytes;
+	int r = limits_read("", &limits, err);
+
+	if (r < 0)
+		return err_prefix(err, "dram");
+	if (c->size.permille > 0) {
+		bytes = limits.total.bytes / 1000 * c->size.permille;
+		log_info(TIER, "dram: %u.%u %% of %" PRIu64 " MiB (%s)", c->size.permille / 10,
+			 c->size.permille % 10, limits.total.bytes >> 20, limits.total.source);
+	}
+	/* The pool's pages are taken out of what is available already. */
+	if (c->huge_pages != ARENA_HUGE_OFF && hugepage_pool_bytes() >= bytes)
+		*ret = bytes;
+	else if (bytes <= limits.available.bytes)
+		*ret = bytes;
+	else
+		return err_set(err, ENOMEM,
+			       "dram: %" PRIu64 " MiB are wanted, %" PRIu64
+			       " MiB are available (%s)",
+			       bytes >> 20, limits.available.bytes >> 20, limits.available.source);
+	return 0;
+}
+
+static void say_nodes(struct tier_base *base, const struct topo_share *shares, unsigned n)
+{
+	size_t at = strlen(base->chosen);
+
+	for (unsigned i = 0; i < n && at < sizeof(base->chosen); i++)
+		at += (size_t)snprintf(base->chosen + at, sizeof(base->chosen) - at,
+				       "%s%" PRIu64 " MiB on node %u", i == 0 ? "; " : ", ",
+				       shares[i].bytes >> 20, shares[i].os_index);
+}
+
+static int dram_open(const void *config, const struct topology *topo, struct tier **ret,
+		     struct err *err)
+{
+	const struct dram_config *c = config;
+	struct topo_share shares[TOPO_NODES_MAX];
+	struct arena_options options = {
+		.name = "dram", .huge = c->huge_pages, .touch = true, .topo = topo, .shares = shares
+	};
+	struct mapped_tier *m;
+	int r = decide_bytes(c, &options.bytes, err);
+
+	if (r < 0)
+		return r;
+	if (topo != NULL && topo->numa && topo->this_system && c->numa != TOPO_OFF)
+		options.share_count =
+			topo_plan(topo, c->numa, options.bytes, shares, TOPO_NODES_MAX);
+	r = mapped_open(&dram_ops, &options, &m, err);
+	if (r < 0)
+		return r;
+	say_nodes(&m->base, shares, options.share_count);
+	log_info(TIER, "dram: %" PRIu64 " MiB, %s", m->base.bytes >> 20, m->base.chosen);
+	return mapped_finish(m, &c->fault, ret, err);
+}
+
+const struct tier_ops dram_ops = {
+	.name = "host",
+	.help = "Host memory that clients map.",
+	.kind = TIER_KIND_DRAM,
+	.rows = dram_rows,
+	.config_size = sizeof(struct dram_config),
+	.open = dram_open,
+	.close = mapped_close,
+	.export_arena = mapped_export,
+	.trim = mapped_trim,
+	.lane_start = mapped_lane_start,
+	.lane_stop = mapped_lane_stop,
+	.queue = mapped_queue,
+	.commit = mapped_commit,
+	.reap = mapped_reap,
+	.wait = mapped_wait,
+};
