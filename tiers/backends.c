@@ -6,11 +6,13 @@
 #include "base/check.h"
 #include "tiers/dram.h"
 #include "tiers/memory.h"
+#include "tiers/nvme.h"
 
 /* One line a backend; the first of a kind is its default. */
 const struct tier_ops *const tier_backends[] = {
 	&memory_ops,
 	&dram_ops,
+	&nvme_ops,
 	NULL,
 };
 

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tests/conformance/tier_rig.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "tiers/dram.h"
+#include "tiers/memory.h"
+#include "tiers/nvme.h"
+
+#define WAIT_MS 60000 /* a completion that takes longer was lost */
+
+/* ---- setups -------------------------------------------------------------------------------- */
+
+static bool memory_fill(void *config, uint64_t bytes, const char **why)
+{
+	((struct memory_config *)config)->size.bytes = bytes;
+	return true;
+}
+
+static bool dram_fill(void *config, uint64_t bytes, const char **why)
+{
+	((struct dram_config *)config)->size.bytes = bytes;
+	return true;
+}
+
+/* A folder beside the test's own, on whatever file system that is. */
+static bool nvme_fill(void *config, uint64_t bytes, const char **why)
+{
+	struct nvme_config *c = config;
+	char *cwd = getcwd(NULL, 0);
+
+	ck_assert_ptr_nonnull(cwd);
+	ck_assert_int_gt(asprintf(&c->path.path, "%s/tier-XXXXXX", cwd), 0);
+	free(cwd);
+	ck_assert_ptr_nonnull(mkdtemp(c->path.path));
+	c->path.size.bytes = bytes;
+	c->options.queue_depth = 8;
+	c->options.block_bytes = MIB(1);
+	c->options.direct = NVME_DIRECT_TRY;
+	return true;
+}
+
+static void nvme_empty(void *config)
+{
+	struct nvme_config *c = config;
+
+	ck_assert_int_eq(rmdir(c->path.path), 0); /* or something was left in it */
+	free(c->path.path);
+}
+
+static const struct rig_setup setups[] = {
+	{ "memory", memory_fill, NULL },
+	{ "host", dram_fill, NULL },
+	{ "nvme", nvme_fill, nvme_empty },
+};
+
+static const struct rig_setup *setup_of(const struct tier_ops *ops)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(setups); i++)
+		if (strcmp(setups[i].backend, ops->name) == 0)
+			return &setups[i];
+	ck_abort_msg("backend %s has no row in the setups of %s", ops->name, __FILE__);
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static unsigned char *map(uint64_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	return at;
+}
+
+static void give_memory(struct rig *rig)
+{
+	const struct tier_ops *ops = rig->tier->base.ops;
+
+	rig->host = map(RIG_HOST_BYTES);
+	if (ops->host_memory != NULL)
+		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES);
+	rig->staging_bytes = rig->tier->base.staging_want_bytes;
+	ck_assert(rig->staging_bytes == 0 || ops->staging != NULL);
+	if (rig->staging_bytes == 0)
+		return;
+	rig->staging = map(rig->staging_bytes);
+	ops->staging(rig->tier, rig->staging, rig->staging_bytes);
+}
+
+static void check_base(const struct rig *rig)
+{
+	const struct tier_base *b = &rig->tier->base;
+
+	ck_assert_uint_eq(b->magic, TIER_MAGIC);
+	ck_assert_int_eq(b->kind, rig->ops->kind);
+	ck_assert_uint_gt(b->bytes, 0);
+	ck_assert_uint_gt(strlen(b->name), 0);
+	ck_assert_uint_gt(strlen(b->chosen), 0);
+	ck_assert_uint_ge(b->alignment, 1);
+	ck_assert((b->host_base != NULL) == (b->ops->export_arena != NULL));
+}
+
+bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
+	      const struct fault_config *fault)
+{
+	struct err err = ERR_INIT;
+	const char *why = "";
+	int r;
+
+	log_configure("warn");
+	memset(rig, 0, sizeof(*rig));
+	rig->ops = ops;
+	rig->setup = setup_of(ops);
+	rig->config = calloc(1, ops->config_size);
+	ck_assert_ptr_nonnull(rig->config);
+	if (!rig->setup->fill(rig->config, bytes, &why)) {
+		fprintf(stderr, "skipped: %s: %s\n", ops->name, why);
+		free(rig->config);
+		return false;
+	}
+	ck_assert_int_eq(topo_open(&rig->topo, &err), 0);
+	r = ops->open(rig->config, rig->topo, &rig->tier, &err);
+	ck_assert_msg(r == 0, "%s: open: %s", ops->name, err.text);
+	if (fault != NULL)
+		ck_assert_int_eq(fault_wrap(rig->tier, fault, &rig->tier, &err), 0);
+	check_base(rig);
+	give_memory(rig);
+	rig->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	r = lane_start(rig->tier, rig->done_fd, &rig->done_wanted, &rig->lane, &err);
+	ck_assert_msg(r == 0, "%s: lane: %s", ops->name, err.text);
+	return true;
+}
+
+void rig_close(struct rig *rig)
+{
+	ck_assert_uint_eq(rig->lent, 0);
+	lane_stop(rig->lane);
+	rig->tier->base.ops->close(rig->tier);
+	if (rig->setup->empty != NULL)
+		rig->setup->empty(rig->config);
+	munmap(rig->host, RIG_HOST_BYTES);
+	if (rig->staging != NULL)
+		munmap(rig->staging, rig->staging_bytes);
+	topo_close(rig->topo);
+	close(rig->done_fd);
+	free(rig->config);
+}
+
+bool rig_mapped(const struct rig *rig)
+{
+	return rig->tier->base.host_base != NULL;
+}
+
+/* ---- xfers --------------------------------------------------------------------------------- */
+
+void rig_lend(struct rig *rig, struct xfer *x)
+{
+	x->result = 77; /* the lane's to set */
+	rig->lent++;
+	lane_submit(rig->lane, x);
+}
+
+/* Sleeps as the control thread does: ask to be woken, look once more. */
+static unsigned reap_some(struct rig *rig, struct xfer **done, unsigned max)
+{
+	struct pollfd fd = { .fd = rig->done_fd, .events = POLLIN };
+	uint64_t count;
+	unsigned n;
+
+	atomic_store(&rig->done_wanted, 1);
+	n = lane_reap(rig->lane, done, max);
+	if (n == 0)
+		ck_assert_int_eq(poll(&fd, 1, WAIT_MS), 1);
+	if (atomic_exchange(&rig->done_wanted, 0) == 0)
+		ck_assert(read(rig->done_fd, &count, sizeof(count)) == 8 || errno == EAGAIN);
+	return n;
+}
+
+void rig_wait(struct rig *rig, struct xfer **done, unsigned n)
+{
+	unsigned got = 0;
+
+	lane_kick(rig->lane);
+	ck_assert_uint_le(n, rig->lent);
+	while (got < n)
+		got += reap_some(rig, done + got, n - got);
+	for (unsigned i = 0; i < n; i++) {
+		ck_assert_int_ne(done[i]->result, 77);
+		ck_assert_int_le(done[i]->result, 0);
+		ck_assert((done[i]->result == 0) == (done[i]->cause[0] == '\0'));
+		ck_assert_uint_le(done[i]->begin_ns, done[i]->end_ns);
+	}
+	rig->lent -= n;
+}
+
+int rig_run(struct rig *rig, struct rig_range *range, struct xfer *ret_failed)
+{
+	uint64_t piece = rig->tier->base.block > 0 ? rig->tier->base.block : range->bytes;
+	struct xfer x[RIG_PIECES], *done[RIG_PIECES];
+	unsigned n = 0;
+	int r = 0;
+
+	for (uint64_t at = 0; n == 0 || at < range->bytes; at += piece, n++) {
+		ck_assert_uint_lt(n, RIG_PIECES);
+		x[n] = (struct xfer){ .op = range->op,
+				      .priority = range->priority,
+				      .offset = range->offset + at,
+				      .from = range->from + at,
+				      .bytes = MIN(range->bytes - at, piece),
+				      .host = range->host + at,
+				      .crc = range->crcs[n],
+				      .part = n };
+		rig_lend(rig, &x[n]);
+	}
+	rig_wait(rig, done, n);
+	for (unsigned i = 0; i < n; i++) {
+		range->crcs[i] = x[i].crc;
+		if (x[i].result < 0 && r == 0) {
+			r = x[i].result;
+			if (ret_failed != NULL)
+				*ret_failed = x[i];
+		}
+	}
+	return r;
+}
+
+int rig_write(struct rig *rig, struct rig_range *range, uint64_t offset, void *host, uint64_t bytes)
+{
+	*range = (struct rig_range){
+		.op = XFER_WRITE, .offset = offset, .bytes = bytes, .host = host
+	};
+	return rig_run(rig, range, NULL);
+}
+
+int rig_read(struct rig *rig, const struct rig_range *range, void *host)
+{
+	struct rig_range back = *range;
+
+	back.op = XFER_READ;
+	back.host = host;
+	return rig_run(rig, &back, NULL);
+}
+
+void rig_fill(void *at, uint64_t bytes, uint64_t seed)
+{
+	unsigned char *to = at;
+
+	for (uint64_t i = 0; i < bytes; i++)
+		to[i] = (unsigned char)(((i + 1) * 2654435761u + seed * 40503u) >> 11);
+}
+
+bool rig_all(const unsigned char *at, uint64_t bytes, unsigned char value)
+{
+	return bytes == 0 || (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0);
+}
