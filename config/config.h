@@ -115,9 +115,18 @@ void config_free(const struct config_row *rows, void *filled);
 /* Writes `filled` as YAML that loads to the same, each value with its unit; comments name the
  * defaults and spell sizes out in bytes and GiB. */
 void config_print(const struct config_row *rows, const void *filled, FILE *to);
+/* Says every size that is set in bytes and GiB: say(ctx, "tiers.dram.size", "64000000000 bytes
+ * = 59.60 GiB"). For the log at start, where a unit that was misunderstood can still be seen. */
+void config_each_size(const struct config_row *rows, const void *filled,
+		      void (*say)(void *ctx, const char *path, const char *text), void *ctx);
 /* How values are written: units, lists, what is refused. Markdown without a headline. */
 void config_reference_units(FILE *to);
 /* The reference of a table as Markdown: path of the key, kind, unit, default, range, help. */
 void config_reference(const struct config_row *rows, FILE *to);
+
+/* Whether a table keeps this contract: defaults and limits that can be read, members inside their
+ * structs, keys that stand once, a help on each row. `size` is that of the struct that rows fill.
+ * -EINVAL with "path: what". For tests. */
+int config_check_rows(const struct config_row *rows, size_t size, struct err *err);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/compiler.h"
 #include "config/value.h"
 
 /* Where the next key goes: `indent` spaces, but behind "- " at the first key of an item. */
@@ -69,10 +67,11 @@ static void print_comment(FILE *to, const struct config_row *row, const struct v
 {
 	bool preset = is_default(row, value);
 	bool size = (row->kind == CONFIG_SIZE || row->kind == CONFIG_BYTES) && !value->share;
+	char spelled[64];
 
+	value_spell_bytes(value->number, spelled, sizeof(spelled));
 	if (size)
-		fprintf(to, "  # %" PRIu64 " bytes = %.2f GiB", value->number,
-			(double)value->number / (double)GIB(1));
+		fprintf(to, "  # %s", spelled);
 	if (preset)
 		fputs(size ? ", default" : "  # default", to);
 	fputc('\n', to);

@@ -6,7 +6,22 @@
 #include "base/check.h"
 #include "config/value.h"
 
-enum { PATH_BYTES = 128 };
+enum {
+	PATH_BYTES = 128,
+	SUBS_MAX = 64,
+};
+
+/* Where a sub-table was printed, so that the second key with it only points there. */
+struct printed {
+	const struct config_sub *sub;
+	char path[PATH_BYTES];
+};
+
+struct reference {
+	FILE *to;
+	struct printed printed[SUBS_MAX];
+	unsigned count;
+};
 
 static const char units_text[] =
 	"A configuration is one YAML document: maps, lists and values, UTF-8, at most 1 MiB, "
@@ -55,7 +70,7 @@ static const char *kind_name(enum config_kind kind)
 	return names[kind];
 }
 
-static void reference_rows(const struct config_row *rows, const char *parent, FILE *to);
+static void reference_rows(struct reference *r, const struct config_row *rows, const char *parent);
 
 /* A bar would end the cell. */
 static void put_cell(FILE *to, const char *text)
@@ -101,6 +116,8 @@ static void put_range(const struct config_row *row, FILE *to)
 		fprintf(to, "at least %s", row->min);
 	else if (max != NULL)
 		fprintf(to, "at most %s", max);
+	if (row->kind == CONFIG_LIST && (row->min != NULL || max != NULL))
+		fputs(" items", to);
 }
 
 static void put_line(const char *path, const struct config_row *row, FILE *to)
@@ -133,24 +150,48 @@ static void put_selector(const struct config_sub *sub, const char *path, FILE *t
 	fputs(" |\n", to);
 }
 
-static void reference_variant(const struct config_sub *sub, const char *path, FILE *to)
+static void reference_variant(struct reference *r, const struct config_sub *sub, const char *path)
 {
 	struct config_choice choice;
 	char parent[PATH_BYTES];
 	int n;
 
-	put_selector(sub, path, to);
+	put_selector(sub, path, r->to);
 	if (sub->rows != NULL)
-		reference_rows(sub->rows, path, to);
+		reference_rows(r, sub->rows, path);
 	for (size_t i = 0; sub->variant(i, &choice); i++) {
 		n = snprintf(parent, sizeof(parent), "%s(%s)", path, choice.name);
 		ASSERT(n > 0 && n < PATH_BYTES);
 		if (choice.rows != NULL)
-			reference_rows(choice.rows, parent, to);
+			reference_rows(r, choice.rows, parent);
 	}
 }
 
-static void reference_rows(const struct config_row *rows, const char *parent, FILE *to)
+/* The path below which `sub` was printed before, or NULL the first time. */
+static const char *remember(struct reference *r, const struct config_sub *sub, const char *path)
+{
+	for (unsigned i = 0; i < r->count; i++)
+		if (r->printed[i].sub == sub)
+			return r->printed[i].path;
+	ASSERT(r->count < SUBS_MAX);
+	r->printed[r->count].sub = sub;
+	snprintf(r->printed[r->count++].path, PATH_BYTES, "%s", path);
+	return NULL;
+}
+
+static void reference_sub(struct reference *r, const struct config_row *row, const char *path)
+{
+	const char *before = remember(r, row->sub, path);
+
+	if (before != NULL)
+		fprintf(r->to, "| `%s.*` | | | | as `%s.*` |\n", path, before);
+	else if (row->kind == CONFIG_VARIANT)
+		reference_variant(r, row->sub, path);
+	else
+		reference_rows(r, row->sub->rows, path);
+}
+
+static void reference_rows(struct reference *r, const struct config_row *rows, const char *parent)
 {
 	char path[PATH_BYTES];
 	int n;
@@ -161,16 +202,19 @@ static void reference_rows(const struct config_row *rows, const char *parent, FI
 		n = snprintf(path, sizeof(path), "%s%s%s%s", parent, *parent != '\0' ? "." : "",
 			     rows->key, rows->kind == CONFIG_LIST ? "[]" : "");
 		ASSERT(n > 0 && n < PATH_BYTES);
-		put_line(path, rows, to);
-		if (rows->kind == CONFIG_VARIANT)
-			reference_variant(rows->sub, path, to);
-		else if (rows->sub != NULL)
-			reference_rows(rows->sub->rows, path, to);
+		put_line(path, rows, r->to);
+		if (rows->sub != NULL)
+			reference_sub(r, rows, path);
 	}
 }
 
 void config_reference(const struct config_row *rows, FILE *to)
 {
-	fputs("| key | kind | default | range | meaning |\n| --- | --- | --- | --- | --- |\n", to);
-	reference_rows(rows, "", to);
+	struct reference r = { .to = to };
+
+	fputs("`a.b` is the key `b` in the map `a`, `a[].b` the key `b` of each item of the list\n"
+	      "`a`, and `a(c).b` a key that is there when the map `a` chooses `c`.\n\n"
+	      "| key | kind | default | range | meaning |\n| --- | --- | --- | --- | --- |\n",
+	      to);
+	reference_rows(&r, rows, "");
 }

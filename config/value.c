@@ -2,6 +2,7 @@
 #include "config/value.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -247,4 +248,9 @@ const char *value_format(const struct config_row *row, const struct value *value
 	if (row->kind == CONFIG_CHOICE)
 		return row->choices[value->number];
 	return unit_format(scale_of(row->kind), value->number, ret);
+}
+
+void value_spell_bytes(uint64_t bytes, char *ret, size_t room)
+{
+	snprintf(ret, room, "%" PRIu64 " bytes = %.2f GiB", bytes, (double)bytes / (double)GIB(1));
 }

@@ -7,6 +7,7 @@
 #define TIERD_CONFIG_VALUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "config/config.h"
@@ -34,5 +35,7 @@ bool value_equal(const struct value *a, const struct value *b);
 /* The spelling of a value that is no text: `ret`, or a name of the row. */
 const char *value_format(const struct config_row *row, const struct value *value,
 			 char ret[VALUE_TEXT_BYTES]);
+/* "64000000000 bytes = 59.60 GiB" */
+void value_spell_bytes(uint64_t bytes, char *ret, size_t room);
 
 #endif

@@ -351,9 +351,112 @@ START_TEST(the_reference_has_a_line_for_every_key_but_hidden_ones)
 }
 END_TEST
 
+static void append_size(void *ctx, const char *path, const char *text)
+{
+	char *to = ctx;
+
+	strcat(to, path);
+	strcat(to, ": ");
+	strcat(to, text);
+	strcat(to, "\n");
+}
+
+START_TEST(each_size_is_said_in_bytes)
+{
+	char said[1024] = "";
+	struct err err = ERR_INIT;
+	struct sample s;
+
+	ck_assert_int_eq(sample_load(full_text, &s, &err), 0);
+	config_each_size(sample_rows, &s, append_size, said);
+	ck_assert_str_eq(said, "tiers.hbm.size: 16777216 bytes = 0.02 GiB\n"
+			       "tiers.dram.size: 68719476736 bytes = 64.00 GiB\n"
+			       "tiers.nvme.paths[0].size: 800000000000 bytes = 745.06 GiB\n"
+			       "tiers.nvme.paths[1].size: 100%\n");
+	config_free(sample_rows, &s);
+}
+END_TEST
+
+#define ROW(...)                                     \
+	{                                            \
+		.key = "k", .help = "h", __VA_ARGS__ \
+	}
+
+static bool no_choice(size_t i, struct config_choice *ret)
+{
+	return false;
+}
+
+START_TEST(a_table_that_breaks_the_contract_is_found)
+{
+	static const struct config_row scalar_rows[] = { ROW(.kind = CONFIG_COUNT), CONFIG_END };
+	static const struct config_sub no_size = { .rows = scalar_rows };
+	static const struct config_sub small = { .rows = sample_dram_rows, .size = 8 };
+	static const struct config_sub no_scalar = { .rows = scalar_rows,
+						     .size = 8,
+						     .scalar_key = "x" };
+	static const struct config_sub no_default = { .size = sizeof(struct config_variant),
+						      .selector = "s",
+						      .selector_default = "d",
+						      .variant = no_choice };
+	static const struct {
+		struct config_row row;
+		const char *want;
+	} rows[] = {
+		{ ROW(.kind = CONFIG_COUNT), "" },
+		{ ROW(.kind = CONFIG_COUNT, .default_text = "1e3"),
+		  "k: the table says '1e3' has an exponent: write 1000" },
+		{ ROW(.kind = CONFIG_COUNT, .default_text = "3", .min = "4"),
+		  "k: the table says 3 is out of range; at least 4" },
+		{ ROW(.kind = CONFIG_SIZE, .max = "4"),
+		  "k: the table says '4' has no unit: write 4GB or 4GiB" },
+		{ ROW(.kind = CONFIG_COUNT, .default_text = "3", .flags = CONFIG_REQUIRED),
+		  "k: REQUIRED with a default" },
+		{ ROW(.kind = CONFIG_COUNT, .flags = CONFIG_OPTIONAL),
+		  "k: a scalar with sub or OPTIONAL" },
+		{ ROW(.kind = CONFIG_CHOICE), "k: choices belong to a CHOICE" },
+		{ ROW(.kind = CONFIG_COUNT, .offset = 4),
+		  "k: the offset is not that of such a member" },
+		{ ROW(.kind = CONFIG_COUNT, .offset = 64), "k: the member ends behind its struct" },
+		{ ROW(.kind = CONFIG_MAP), "k: a MAP, LIST or VARIANT needs a sub" },
+		{ ROW(.kind = CONFIG_MAP, .sub = &no_size),
+		  "k: a MAP or LIST needs rows and a size" },
+		{ ROW(.kind = CONFIG_MAP, .sub = &small),
+		  "k.size: the member ends behind its struct" },
+		{ ROW(.kind = CONFIG_LIST, .sub = &no_scalar), "k: scalar_key names no scalar" },
+		{ ROW(.kind = CONFIG_VARIANT, .sub = &no_default),
+		  "k: the selector's default is no choice" },
+		{ { .key = "k", .kind = CONFIG_COUNT }, "k: needs a kind and a help" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct config_row table[] = { rows[i].row, CONFIG_END };
+		struct err err = ERR_INIT;
+		int res = config_check_rows(table, 64, &err);
+
+		ck_assert_str_eq(err.text, rows[i].want);
+		ck_assert_int_eq(res, *rows[i].want != '\0' ? -EINVAL : 0);
+	}
+}
+END_TEST
+
+START_TEST(the_tables_of_the_tests_keep_the_contract)
+{
+	static const struct config_row twice[] = { ROW(.kind = CONFIG_BOOL),
+						   ROW(.kind = CONFIG_BOOL), CONFIG_END };
+	struct err err = ERR_INIT;
+
+	ck_assert_msg(config_check_rows(sample_rows, sizeof(struct sample), &err) == 0, "%s",
+		      err.text);
+	ck_assert_int_eq(config_check_rows(twice, 64, &err), -EINVAL);
+	ck_assert_str_eq(err.text, "k: the key stands twice");
+}
+END_TEST
+
 UNIT_MAIN("config", a_full_text_fills_every_kind, what_is_left_out_has_its_default_or_is_not_set,
 	  a_variant_without_selector_takes_its_default,
 	  unknown_keys_are_refused_with_what_was_meant, wrong_kinds_and_missing_keys_are_refused,
 	  values_are_refused_at_their_place, what_is_printed_loads_back_to_the_same,
 	  printing_names_defaults_and_spells_sizes_out,
-	  the_reference_has_a_line_for_every_key_but_hidden_ones)
+	  the_reference_has_a_line_for_every_key_but_hidden_ones, each_size_is_said_in_bytes,
+	  a_table_that_breaks_the_contract_is_found, the_tables_of_the_tests_keep_the_contract)
