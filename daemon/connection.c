@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "daemon/connection.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "daemon/request.h"
+#include "daemon/server.h"
+#include "libclient/protocol/ring.h"
+
+static struct control_header *control_of(const struct connection *c)
+{
+	return c->control.base;
+}
+
+static void *part_of(const struct connection *c, uint64_t offset)
+{
+	return (char *)c->control.base + offset;
+}
+
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+struct connection *connection_create(struct server *server, int socket_fd, int pid_fd, uint32_t id)
+{
+	struct connection *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		fd_close(&socket_fd);
+		fd_close(&pid_fd);
+		return NULL;
+	}
+	c->magic = CONNECTION_MAGIC;
+	list_init(&c->link);
+	c->server = server;
+	c->id = id;
+	c->socket.fd = c->pidfd.fd = c->doorbell.fd = -1;
+	c->socket_fd = socket_fd;
+	c->pid_fd = pid_fd;
+	c->doorbell_fd = -1;
+	c->control = (struct segment)SEGMENT_NONE;
+	return c;
+}
+
+/* Out of the loop, descriptors closed; the segment stays while the engine may look at it. */
+static void connection_unplug(struct connection *c, bool pidfd_too)
+{
+	struct loop *loop = server_loop(c->server);
+
+	loop_remove(loop, &c->socket);
+	loop_remove(loop, &c->doorbell);
+	fd_close(&c->socket_fd);
+	fd_close(&c->doorbell_fd);
+	if (pidfd_too) {
+		loop_remove(loop, &c->pidfd);
+		fd_close(&c->pid_fd);
+	}
+}
+
+void connection_destroy(struct connection *c)
+{
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_unplug(c, true);
+	segment_destroy(&c->control);
+	list_remove(&c->link);
+	c->magic = 0;
+	free(c);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void doorbell_rang(struct loop_source *source, uint32_t events)
+{
+	/* It has done its work by ending the wait; the turn looks at all rings. Edge-triggered and
+	 * never read, so a storm costs no system call here, and a full counter hurts its owner. */
+}
+
+int connection_start(struct connection *c, const char *name_space, size_t name_bytes,
+		     struct err *err)
+{
+	const struct segments *segments = server_segments(c->server);
+	int rc = control_create(segments, c->id, &c->control, err);
+
+	if (rc < 0)
+		return rc;
+	control_layout(segments->tensors, &c->layout);
+	uses_init(&c->uses, part_of(c, c->layout.logs));
+	c->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->doorbell_fd < 0)
+		return err_set(err, errno, "doorbell: eventfd: %s", strerror(errno));
+	c->doorbell.ready = doorbell_rang;
+	rc = loop_add(server_loop(c->server), &c->doorbell, c->doorbell_fd, EPOLLIN | EPOLLET, err);
+	/* Joins the scan before the client can see a descriptor. */
+	if (rc == 0)
+		rc = engine_holder_add(server_engine(c->server), name_space, name_bytes,
+				       part_of(c, c->layout.pins), c->pid, c, &c->holder, err);
+	if (rc == 0)
+		c->state = CONNECTION_SERVING;
+	return rc;
+}
+
+void connection_stop(struct connection *c, const char *why)
+{
+	if (c->state == CONNECTION_HELLO) {
+		c->state = CONNECTION_DEAD;
+		c->gone = true;
+	} else if (c->state == CONNECTION_SERVING) {
+		c->state = CONNECTION_STOPPED;
+		memset(c->outstanding, 0, sizeof(c->outstanding));
+		engine_holder_stop(server_engine(c->server), c->holder);
+	}
+	if (why)
+		log_warn(SERVER, "client %u (pid %d): dropped: %s", c->id, c->pid, why);
+	connection_unplug(c, c->gone);
+}
+
+void connection_die(struct connection *c, uint64_t now_ns)
+{
+	if (c->state == CONNECTION_DEAD)
+		return;
+	log_debug(SERVER, "client %u (pid %d): gone", c->id, c->pid);
+	connection_stop(c, NULL);
+	if (c->state == CONNECTION_DEAD)
+		return;
+	c->state = CONNECTION_DEAD;
+	connection_unplug(c, true);
+	engine_holder_die(server_engine(c->server), c->holder, now_ns);
+}
+
+/* ---- completions ---------------------------------------------------------------------------- */
+
+bool connection_is_outstanding(const struct connection *c, uint32_t id)
+{
+	return id < SQ_ENTRIES && (c->outstanding[id / 64] >> (id % 64) & 1);
+}
+
+static void text_put(const struct connection *c, uint32_t id, const char *text)
+{
+	char *to = part_of(c, c->layout.texts + (uint64_t)id * TEXT_BYTES);
+	size_t n = strnlen(text, TEXT_BYTES - 1);
+
+	memcpy(to, text, n);
+	to[n] = '\0';
+}
+
+void connection_complete(struct connection *c, uint32_t id, int result, uint64_t value,
+			 uint32_t payload_bytes, const char *text)
+{
+	struct cq_entry entry = {
+		.id = id, .result = result, .value = value, .payload_bytes = payload_bytes
+	};
+
+	if (c->state != CONNECTION_SERVING)
+		return;
+	ASSERT(connection_is_outstanding(c, id));
+	c->outstanding[id / 64] &= ~(1ull << (id % 64));
+	if (result < 0)
+		text_put(c, id, text);
+	/* One completion a request, and as many slots as requests: there is room, unless the client
+	 * broke its own rule, and then it overwrites what it did not read. */
+	ring_put(part_of(c, c->layout.cq), SQ_ENTRIES, &control_of(c)->cq_tail, &c->cq_tail,
+		 &entry);
+	c->completed = true;
+}
+
+void connection_wake(struct connection *c)
+{
+	struct control_header *h;
+
+	if (!c->completed)
+		return;
+	c->completed = false;
+	if (c->state != CONNECTION_SERVING)
+		return;
+	h = control_of(c);
+	/* Pairs with the client's fence between its store of cq_waiting and its look at cq_tail. */
+	ring_fence();
+	if (atomic_load_explicit(&h->cq_waiting, memory_order_relaxed))
+		syscall(SYS_futex, &h->cq_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- submissions ---------------------------------------------------------------------------- */
+
+/* False: the client broke the protocol and was dropped. */
+static bool request_begin(struct connection *c, uint32_t id)
+{
+	if (id >= SQ_ENTRIES) {
+		connection_stop(c, "a request id out of range");
+		return false;
+	}
+	if (connection_is_outstanding(c, id)) {
+		connection_stop(c, "a request id that is still outstanding");
+		return false;
+	}
+	c->outstanding[id / 64] |= 1ull << (id % 64);
+	return true;
+}
+
+unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns)
+{
+	struct control_header *h = control_of(c);
+	struct sq_entry entry;
+	unsigned taken = 0;
+
+	while (taken < budget && c->state == CONNECTION_SERVING) {
+		int rc = ring_take(part_of(c, c->layout.sq), SQ_ENTRIES, &h->sq_tail, &c->sq_head,
+				   &entry);
+
+		if (rc == 0)
+			break;
+		if (rc < 0)
+			connection_stop(c, "a submission ring with more entries than it has");
+		else if (request_begin(c, entry.id))
+			request_handle(c, &entry, now_ns);
+		taken++;
+	}
+	if (taken > 0)
+		atomic_store_explicit(&h->sq_head, c->sq_head, memory_order_release);
+	return taken;
+}
+
+struct use_ctx {
+	struct connection *c;
+	uint64_t now_ns;
+};
+
+static void use_pass_on(void *ctx, uint32_t index, uint8_t place, uint8_t access)
+{
+	const struct use_ctx *use = ctx;
+	struct server *server = use->c->server;
+
+	if (index < server_segments(server)->tensors)
+		engine_used(server_engine(server), use->c->holder, index, place, access,
+			    use->now_ns);
+}
+
+size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns, uint64_t *lost)
+{
+	struct use_ctx use = { c, now_ns };
+	const struct uses_sink sink = { &use, use_pass_on };
+
+	if (c->state != CONNECTION_SERVING)
+		return 0;
+	return uses_read(&c->uses, &sink, budget, lost);
+}
+
+bool connection_pending(const struct connection *c, bool logs)
+{
+	if (c->state != CONNECTION_SERVING)
+		return false;
+	if (atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) != c->sq_head)
+		return true;
+	return logs && uses_pending(&c->uses);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiers of the configuration, opened: hbm, dram, then one nvme device a path, in the order in
+ * which the engine numbers them. Also the staging segment, of which each nvme device gets its
+ * share. Control thread.
+ */
+#ifndef TIERD_DAEMON_DEVICES_H
+#define TIERD_DAEMON_DEVICES_H
+
+#include "daemon/segments.h"
+#include "daemon/server.h"
+#include "daemon/settings.h"
+#include "tiers/dram.h"
+
+struct topology;
+
+struct devices {
+	struct topology *topo;
+	struct tier *tier[ENGINE_DEVICES_MAX];
+	unsigned count;
+	/* What open() was given, valid until close. */
+	struct dram_config dram;
+	struct nvme_config nvme[ENGINE_DEVICES_MAX];
+	unsigned nvme_count;
+	struct segment staging;        /* the daemon's alone */
+	uint64_t engine_staging_bytes; /* the first part of it */
+};
+
+int devices_open(const struct settings *settings, struct devices *ret, struct err *err);
+/* After the lanes have stopped. */
+void devices_close(struct devices *devices);
+
+/* What clients map: fills at most HELLO_ARENAS_MAX, returns how many or -errno. */
+int devices_arenas(const struct devices *devices, struct server_arena *ret, struct err *err);
+/* One line a device into the stats page. */
+void devices_tell(const struct devices *devices, struct stats_page *stats);
+
+#endif

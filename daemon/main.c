@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/log.h"
+#include "config.h"
+#include "daemon/daemon.h"
+
+/* What a service manager can act on. */
+enum {
+	STATUS_OK = 0,
+	STATUS_FAILED = 1, /* at run time: starting again may help */
+	STATUS_USAGE = 2,
+	STATUS_CONFIG = 78, /* EX_CONFIG: starting again does not help */
+};
+
+enum action { ACTION_RUN, ACTION_CHECK, ACTION_PRINT };
+
+struct arguments {
+	const char *config;
+	enum action action;
+	bool dumpable;
+};
+
+enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_REFERENCE, OPTION_DUMPABLE, OPTION_VERSION };
+
+static const struct option options[] = {
+	{ "config", required_argument, NULL, 'c' },
+	{ "check-config", no_argument, NULL, OPTION_CHECK },
+	{ "print-config", no_argument, NULL, OPTION_PRINT },
+	{ "print-reference", no_argument, NULL, OPTION_REFERENCE },
+	{ "dumpable", no_argument, NULL, OPTION_DUMPABLE },
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, OPTION_VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char usage[] =
+	"usage: tierd --config FILE [--check-config | --print-config] [--dumpable]\n"
+	"       tierd --print-reference | --help | --version\n"
+	"\n"
+	"Serves in the foreground until SIGTERM or SIGINT and logs to stderr.\n"
+	"\n"
+	"  --config FILE      the configuration, in YAML\n"
+	"  --check-config     say what is wrong with it and start nothing\n"
+	"  --print-config     print it with all defaults and start nothing\n"
+	"  --print-reference  print every key, its unit, range, default and meaning\n"
+	"  --dumpable         let debuggers of the same user attach and cores be written:\n"
+	"                     clients of that user can then write what they must not\n"
+	"\n"
+	"TIERD_LOG=TOPIC:LEVEL,... sets log levels: error, warn, info, debug, trace.\n"
+	"\n"
+	"exit status: 0 ended by a signal, or the configuration is valid\n"
+	"             1 failed: starting again may help\n"
+	"             2 wrong usage\n"
+	"             78 wrong configuration: do not start again\n";
+
+static int usage_wrong(const char *what)
+{
+	fprintf(stderr, "tierd: %s\n%s", what, usage);
+	return STATUS_USAGE;
+}
+
+/* -1: go on; else the status to end with. */
+static int option_take(int option, struct arguments *a)
+{
+	switch (option) {
+	case 'c':
+		a->config = optarg;
+		return -1;
+	case OPTION_CHECK:
+		a->action = ACTION_CHECK;
+		return -1;
+	case OPTION_PRINT:
+		a->action = ACTION_PRINT;
+		return -1;
+	case OPTION_DUMPABLE:
+		a->dumpable = true;
+		return -1;
+	case OPTION_REFERENCE:
+		settings_reference(stdout);
+		return STATUS_OK;
+	case 'h':
+		fputs(usage, stdout);
+		return STATUS_OK;
+	case OPTION_VERSION:
+		printf("tierd %s\n", PACKAGE_VERSION);
+		return STATUS_OK;
+	default:
+		fputs(usage, stderr);
+		return STATUS_USAGE;
+	}
+}
+
+static int arguments_parse(int argc, char **argv, struct arguments *ret)
+{
+	int option, status = -1;
+
+	while (status < 0 && (option = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
+		status = option_take(option, ret);
+	if (status >= 0)
+		return status;
+	if (optind < argc)
+		return usage_wrong("an argument that is no option");
+	if (!ret->config)
+		return usage_wrong("--config FILE is needed");
+	return -1;
+}
+
+static int failed(const struct err *err)
+{
+	log_error(MAIN, "%s", err->text);
+	log_flush();
+	return STATUS_FAILED;
+}
+
+static int serve(const struct settings *settings)
+{
+	struct err err = ERR_INIT;
+	struct daemon *daemon;
+	int rc = daemon_create(settings, &daemon, &err);
+
+	if (rc < 0)
+		return failed(&err);
+	rc = daemon_run(daemon, &err);
+	daemon_destroy(daemon);
+	return rc < 0 ? failed(&err) : STATUS_OK;
+}
+
+static int run(const struct arguments *a)
+{
+	struct settings settings;
+	struct err err = ERR_INIT;
+	int status = STATUS_OK;
+
+	if (settings_load(a->config, &settings, &err) < 0) {
+		fprintf(stderr, "tierd: %s\n", err.text);
+		return STATUS_CONFIG;
+	}
+	if (a->action == ACTION_CHECK)
+		printf("%s: valid\n", a->config);
+	else if (a->action == ACTION_PRINT)
+		config_print(settings_rows, &settings, stdout);
+	else
+		status = serve(&settings);
+	settings_free(&settings);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct arguments arguments = { 0 };
+	int status = arguments_parse(argc, argv, &arguments);
+
+	if (status >= 0)
+		return status;
+	/* Else a client of the same user could open our descriptors and memory through /proc. */
+	if (!arguments.dumpable && prctl(PR_SET_DUMPABLE, 0) < 0) {
+		fprintf(stderr, "tierd: prctl: %s\n", strerror(errno));
+		return STATUS_FAILED;
+	}
+	if (log_configure(getenv("TIERD_LOG")) < 0)
+		return usage_wrong("TIERD_LOG names a topic or level that is not known");
+	/* A reader of our stderr that went away must not end us. */
+	signal(SIGPIPE, SIG_IGN);
+	return run(&arguments);
+}

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/connection.h"
+#include "daemon/greet.h"
+#include "daemon/rendezvous.h"
+#include "daemon/request.h"
+
+#define ACCEPTS_A_TURN    16u
+#define ENTRIES_A_TURN    64u   /* of one client: nobody starves the others */
+#define USES_A_TURN       4096u /* of one client */
+#define USES_PERIOD_NS    NS_PER_MS
+#define PATH_PERIOD_NS    (5 * NS_PER_S) /* only where the directory cannot be watched */
+#define REFUSED_LINGER_NS (1 * NS_PER_S) /* for the hello of one that is told no */
+
+struct server {
+	struct server_params params;
+	struct rendezvous *rendezvous;
+	struct loop_source listener, watch;
+	struct list connections;
+	unsigned clients;  /* not dead */
+	unsigned greeting; /* in HELLO */
+	uint32_t next_id;
+	int reserve_fd; /* given up to accept one more and tell it that descriptors ran out */
+	bool paused;    /* not accepting, until the reserve is back */
+	uint64_t uses_ns, path_ns; /* when last looked at */
+	struct request_scratch scratch;
+};
+
+struct loop *server_loop(const struct server *s)
+{
+	return s->params.loop;
+}
+
+struct engine *server_engine(const struct server *s)
+{
+	return s->params.engine;
+}
+
+const struct segments *server_segments(const struct server *s)
+{
+	return s->params.segments;
+}
+
+struct request_scratch *server_scratch(struct server *s)
+{
+	return &s->scratch;
+}
+
+unsigned server_clients(const struct server *s)
+{
+	return s->clients;
+}
+
+/* ---- letting in ----------------------------------------------------------------------------- */
+
+static void socket_ready(struct loop_source *source, uint32_t events);
+
+static void pidfd_ready(struct loop_source *source, uint32_t events)
+{
+	struct connection *c = container_of(source, struct connection, pidfd);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_die(c, clock_now_ns());
+}
+
+static unsigned clients_of(const struct server *s, uid_t uid)
+{
+	struct list *it;
+	unsigned n = 0;
+
+	list_for_each (it, &s->connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += c->state != CONNECTION_DEAD && c->uid == uid;
+	}
+	return n;
+}
+
+PRINTF(3, 4)
+static void connection_refuse_later(struct connection *c, int code, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(c->refusal_text, sizeof(c->refusal_text), fmt, args);
+	va_end(args);
+	c->refusal = -code;
+	c->hello_deadline_ns = clock_now_ns() + REFUSED_LINGER_NS;
+	log_warn(SERVER, "client %u (pid %d): refused: %s", c->id, c->pid, c->refusal_text);
+}
+
+static void connection_judge(struct server *s, struct connection *c)
+{
+	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
+
+	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
+	if (s->clients >= max)
+		connection_refuse_later(c, EUSERS,
+					"%llu clients are connected, max_clients allows no more",
+					(unsigned long long)max);
+	else if (clients_of(s, c->uid) >= per_uid)
+		connection_refuse_later(
+			c, EUSERS,
+			"%llu clients of uid %u are connected, max_clients_per_uid allows no more",
+			(unsigned long long)per_uid, (unsigned)c->uid);
+}
+
+/* Into the loop and the list; on failure it is destroyed. */
+static struct connection *connection_enter(struct server *s, int socket_fd, const struct peer *peer)
+{
+	struct connection *c = connection_create(s, socket_fd, peer->pid_fd, ++s->next_id);
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!c)
+		return NULL;
+	c->pid = peer->pid;
+	c->uid = peer->uid;
+	c->socket.ready = socket_ready;
+	c->pidfd.ready = pidfd_ready;
+	rc = loop_add(s->params.loop, &c->socket, socket_fd, EPOLLIN | EPOLLRDHUP, &err);
+	if (rc == 0 && peer->pid_fd >= 0)
+		rc = loop_add(s->params.loop, &c->pidfd, peer->pid_fd, EPOLLIN, &err);
+	if (rc < 0) {
+		log_warn(SERVER, "client (pid %d): not accepted: %s", c->pid, err.text);
+		connection_destroy(c);
+		return NULL;
+	}
+	list_push_back(&s->connections, &c->link);
+	return c;
+}
+
+static void server_admit(struct server *s, int socket_fd)
+{
+	struct peer peer = { 0, (uid_t)-1, -1 };
+	struct err err = ERR_INIT;
+	struct connection *c;
+	int rc = greet_identify(socket_fd, &peer, &err);
+
+	if (rc < 0 && rc != -EMFILE && rc != -ENFILE) {
+		log_debug(SERVER, "not accepted: %s", err.text);
+		close(socket_fd);
+		return;
+	}
+	c = connection_enter(s, socket_fd, &peer);
+	if (!c)
+		return;
+	if (rc < 0)
+		connection_refuse_later(c, EMFILE, "the daemon has no descriptor left");
+	else
+		connection_judge(s, c);
+	s->clients++;
+}
+
+static void listener_pause(struct server *s)
+{
+	loop_remove(s->params.loop, &s->listener);
+	s->paused = true;
+}
+
+/* Out of descriptors: the reserve is given for one client, who is told; the others wait in the
+ * backlog until it is back. */
+static void server_admit_by_reserve(struct server *s)
+{
+	const struct peer nobody = { 0, (uid_t)-1, -1 };
+	struct connection *c = NULL;
+	int fd = -1;
+
+	listener_pause(s);
+	if (s->reserve_fd >= 0) {
+		close(s->reserve_fd);
+		s->reserve_fd = -1;
+		fd = accept4(s->rendezvous->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	}
+	if (fd >= 0)
+		c = connection_enter(s, fd, &nobody);
+	if (c)
+		connection_refuse_later(c, EMFILE, "the daemon has no descriptor left");
+}
+
+static void listener_resume(struct server *s)
+{
+	struct err err = ERR_INIT;
+
+	if (s->reserve_fd < 0)
+		s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (s->reserve_fd < 0 || !s->paused)
+		return;
+	if (loop_add(s->params.loop, &s->listener, s->rendezvous->listen_fd, EPOLLIN, &err) < 0)
+		log_error(SERVER, "new clients cannot connect: %s", err.text);
+	else
+		s->paused = false;
+}
+
+static void listener_ready(struct loop_source *source, uint32_t events)
+{
+	struct server *s = container_of(source, struct server, listener);
+
+	for (unsigned i = 0; i < ACCEPTS_A_TURN; i++) {
+		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			server_admit(s, fd);
+		} else if (errno == EMFILE || errno == ENFILE) {
+			server_admit_by_reserve(s);
+			return;
+		} else if (errno != ECONNABORTED && errno != EINTR) {
+			return;
+		}
+	}
+}
+
+/* ---- hello ---------------------------------------------------------------------------------- */
+
+static int hello_answer(struct server *s, struct connection *c, struct err *err)
+{
+	const struct server_params *p = &s->params;
+	struct hello_reply reply = { .magic = PROTOCOL_MAGIC,
+				     .major = PROTOCOL_MAJOR,
+				     .minor = PROTOCOL_MINOR,
+				     .fds = HELLO_FDS + p->arenas,
+				     .boot_id = p->segments->boot_id,
+				     .client_id = c->id,
+				     .arenas = p->arenas,
+				     .control_bytes = c->control.bytes,
+				     .table_bytes = p->segments->table.bytes,
+				     .stats_bytes = p->segments->stats.bytes };
+	int fds[HELLO_FDS + HELLO_ARENAS_MAX] = { c->control.fd, p->segments->table.fd,
+						  c->doorbell_fd, p->segments->stats.fd };
+
+	for (unsigned i = 0; i < p->arenas; i++) {
+		reply.arena[i] = (struct hello_arena){ .arena = p->arena[i].arena,
+						       .place = p->arena[i].place,
+						       .bytes = p->arena[i].bytes };
+		fds[HELLO_FDS + i] = p->arena[i].fd;
+	}
+	return greet_send(c->socket_fd, &reply, fds, reply.fds, err);
+}
+
+static int hello_accept(struct server *s, struct connection *c, const struct hello_request *hello,
+			struct err *err)
+{
+	int rc = c->refusal ? err_set(err, -c->refusal, "%s", c->refusal_text)
+			    : greet_judge(hello, err);
+
+	if (rc == 0)
+		rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
+	if (rc == 0)
+		rc = hello_answer(s, c, err);
+	return rc;
+}
+
+static void hello_handle(struct server *s, struct connection *c, const struct hello_request *hello)
+{
+	struct err err = ERR_INIT;
+
+	if (hello_accept(s, c, hello, &err) == 0) {
+		log_debug(SERVER, "client %u (pid %d, uid %u): serving namespace %.*s", c->id,
+			  c->pid, (unsigned)c->uid, (int)hello->name_space_bytes,
+			  hello->name_space);
+		return;
+	}
+	if (!c->refusal)
+		log_warn(SERVER, "client %u (pid %d): refused: %s", c->id, c->pid, err.text);
+	greet_refuse(c->socket_fd, err.code, err.text);
+	/* It never saw a descriptor, so that it can hold no pin. */
+	connection_die(c, clock_now_ns());
+}
+
+static void socket_ready(struct loop_source *source, uint32_t events)
+{
+	struct connection *c = container_of(source, struct connection, socket);
+	struct hello_request hello;
+	struct err err = ERR_INIT;
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	switch (greet_receive(c->socket_fd, &hello, &err)) {
+	case GREET_NOTHING:
+		if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+			connection_stop(c, NULL);
+		break;
+	case GREET_HANGUP:
+		connection_stop(c, NULL);
+		break;
+	case GREET_HELLO:
+		if (c->state == CONNECTION_HELLO)
+			hello_handle(c->server, c, &hello);
+		else
+			connection_stop(c, "a second hello");
+		break;
+	case GREET_BYE:
+		connection_die(c, clock_now_ns());
+		break;
+	case GREET_BROKEN:
+		connection_stop(c, err.text);
+		break;
+	}
+}
+
+/* ---- the path ------------------------------------------------------------------------------- */
+
+static void path_check(struct server *s)
+{
+	int old_fd;
+
+	if (!rendezvous_check(s->rendezvous, &old_fd))
+		return;
+	loop_remove(s->params.loop, &s->listener);
+	close(old_fd);
+	s->paused = true;
+	listener_resume(s);
+}
+
+static void watch_ready(struct loop_source *source, uint32_t events)
+{
+	path_check(container_of(source, struct server, watch));
+}
+
+static int server_listen(struct server *s, struct err *err)
+{
+	struct rendezvous *r = s->rendezvous;
+	int rc;
+
+	s->listener.ready = listener_ready;
+	s->watch.ready = watch_ready;
+	s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (s->reserve_fd < 0)
+		return err_set(err, errno, "reserve descriptor: %s", strerror(errno));
+	rc = rendezvous_listen(r, err);
+	if (rc == 0)
+		rc = loop_add(s->params.loop, &s->listener, r->listen_fd, EPOLLIN, err);
+	if (rc == 0 && r->watch_fd >= 0)
+		rc = loop_add(s->params.loop, &s->watch, r->watch_fd, EPOLLIN, err);
+	return rc;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int server_create(const struct server_params *params, struct rendezvous *rendezvous,
+		  struct server **ret, struct err *err)
+{
+	struct server *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return err_set(err, ENOMEM, "server: no memory");
+	s->params = *params;
+	s->rendezvous = rendezvous;
+	s->listener.fd = s->watch.fd = s->reserve_fd = -1;
+	list_init(&s->connections);
+	rc = server_listen(s, err);
+	if (rc < 0) {
+		server_destroy(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+void server_stop(struct server *s, uint64_t now_ns)
+{
+	struct list *it, *tmp;
+
+	loop_remove(s->params.loop, &s->listener);
+	loop_remove(s->params.loop, &s->watch);
+	rendezvous_unlisten(s->rendezvous);
+	list_for_each_safe (it, tmp, &s->connections)
+		connection_die(list_entry(it, struct connection, link), now_ns);
+}
+
+void server_destroy(struct server *s)
+{
+	struct list *it, *tmp;
+
+	if (!s)
+		return;
+	list_for_each_safe (it, tmp, &s->connections)
+		connection_destroy(list_entry(it, struct connection, link));
+	loop_remove(s->params.loop, &s->listener);
+	loop_remove(s->params.loop, &s->watch);
+	if (s->reserve_fd >= 0)
+		close(s->reserve_fd);
+	free(s);
+}
+
+void server_holder_gone(struct holder *holder)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	ASSERT(c->state == CONNECTION_DEAD && !c->gone);
+	c->gone = true;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static void count_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* One writer: no need for a locked add. */
+	uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
+
+	atomic_store_explicit(counter, old + n, memory_order_relaxed);
+}
+
+static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns, uint64_t *next_ns)
+{
+	struct stats_page *stats = segments_stats(c->server->params.segments);
+	unsigned taken;
+	size_t used = 0;
+	uint64_t lost = 0;
+
+	if (c->state == CONNECTION_HELLO) {
+		if (now_ns >= c->hello_deadline_ns)
+			connection_stop(c, c->refusal ? NULL : "it never said hello");
+		else
+			*next_ns = MIN(*next_ns, c->hello_deadline_ns);
+	}
+	if (c->state != CONNECTION_SERVING)
+		return false;
+	taken = connection_serve(c, ENTRIES_A_TURN, now_ns);
+	if (uses_due)
+		used = connection_read_uses(c, USES_A_TURN, now_ns, &lost);
+	if (taken)
+		count_add(&stats->requests, taken);
+	if (lost)
+		count_add(&stats->log_lost, lost);
+	return taken > 0 || used > 0 || lost > 0;
+}
+
+bool server_turn(struct server *s, uint64_t now_ns, uint64_t *next_ns)
+{
+	bool uses_due = now_ns - s->uses_ns >= USES_PERIOD_NS;
+	bool progress = false;
+	struct list *it;
+
+	if (uses_due)
+		s->uses_ns = now_ns;
+	list_for_each (it, &s->connections)
+		progress |= connection_turn(list_entry(it, struct connection, link), uses_due,
+					    now_ns, next_ns);
+	if (s->paused) {
+		listener_resume(s);
+		if (s->paused)
+			*next_ns = MIN(*next_ns, now_ns + 100 * NS_PER_MS);
+	}
+	if (s->rendezvous->watch_fd < 0) {
+		if (now_ns - s->path_ns >= PATH_PERIOD_NS) {
+			s->path_ns = now_ns;
+			path_check(s);
+		}
+		*next_ns = MIN(*next_ns, s->path_ns + PATH_PERIOD_NS);
+	}
+	return progress;
+}
+
+void server_turn_end(struct server *s)
+{
+	struct list *it, *tmp;
+	unsigned clients = 0;
+
+	list_for_each_safe (it, tmp, &s->connections) {
+		struct connection *c = list_entry(it, struct connection, link);
+
+		connection_wake(c);
+		if (c->gone)
+			connection_destroy(c);
+		else
+			clients += c->state != CONNECTION_DEAD;
+	}
+	s->clients = clients;
+	atomic_store_explicit(&segments_stats(s->params.segments)->clients, clients,
+			      memory_order_relaxed);
+}
+
+bool server_pending(const struct server *s, bool logs)
+{
+	struct list *it;
+
+	list_for_each (it, &s->connections) {
+		if (connection_pending(list_entry(it, struct connection, link), logs))
+			return true;
+	}
+	return false;
+}

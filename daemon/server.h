@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The socket and all connections: who is let in, the hello, the death of clients, and one fair look
+ * at every client's rings and logs a turn. Nothing here waits for a client: what does not answer
+ * runs into a deadline, what breaks a rule is dropped, and beyond its caps a client is told so.
+ * Control thread.
+ */
+#ifndef TIERD_DAEMON_SERVER_H
+#define TIERD_DAEMON_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/engine/engine.h"
+#include "daemon/loop.h"
+#include "daemon/segments.h"
+#include "libclient/protocol/hello.h"
+
+struct server;
+struct request_scratch; /* daemon/request.h */
+
+/* An arena that clients map; the descriptor is the tier's. */
+struct server_arena {
+	uint16_t arena;
+	uint8_t place;
+	int fd;
+	uint64_t bytes;
+};
+
+struct server_params {
+	const char *socket_path;
+	uint64_t clients_max, clients_per_uid_max;
+	struct loop *loop;
+	struct engine *engine;
+	const struct segments *segments;
+	struct server_arena arena[HELLO_ARENAS_MAX];
+	unsigned arenas;
+};
+
+struct rendezvous;
+/* `rendezvous` is open and locked; the server listens on it and looks after it from then on, the
+ * caller closes it after server_destroy(). */
+int server_create(const struct server_params *params, struct rendezvous *rendezvous,
+		  struct server **ret, struct err *err);
+/* Nobody is served any more; pins are forgotten. The engine may still look at pin tables. */
+void server_stop(struct server *server, uint64_t now_ns);
+/* After the engine is gone. */
+void server_destroy(struct server *server);
+
+/* Budgeted: rings of all clients, logs when a millisecond has passed, hello deadlines, the path.
+ * True on progress; *next_ns is lowered to when something is due. */
+bool server_turn(struct server *server, uint64_t now_ns, uint64_t *next_ns);
+/* The end of a turn: wakes clients that have completions, frees those that are gone. */
+void server_turn_end(struct server *server);
+bool server_pending(const struct server *server, bool logs);
+
+unsigned server_clients(const struct server *server);
+/* Engine hooks end here: `holder` is gone from the engine. */
+void server_holder_gone(struct holder *holder);
+
+struct loop *server_loop(const struct server *server);
+struct engine *server_engine(const struct server *server);
+const struct segments *server_segments(const struct server *server);
+struct request_scratch *server_scratch(struct server *server);
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/settings.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "tiers/dram.h"
+
+#define STAGING_SHARE_MAX  MIB(64) /* of one nvme path, and as much of the engine's for it */
+#define STAGING_DRAM_PART  8u      /* at most this part of dram */
+#define STAGING_BLOCKS_MIN 2u      /* of each path, and as many of the engine's for it */
+
+/* ---- what variants may pick ----------------------------------------------------------------- */
+
+static const struct tier_ops *backend_at(enum tier_kind kind, size_t i)
+{
+	for (const struct tier_ops *const *ops = tier_backends; *ops != NULL; ops++) {
+		if ((*ops)->kind == kind && i-- == 0)
+			return *ops;
+	}
+	return NULL;
+}
+
+const struct tier_ops *settings_backend(enum tier_kind kind, const struct config_variant *variant)
+{
+	return variant->choice < 0 ? NULL : backend_at(kind, (size_t)variant->choice);
+}
+
+static bool backend_choice(enum tier_kind kind, size_t i, struct config_choice *ret)
+{
+	const struct tier_ops *ops = backend_at(kind, i);
+
+	if (!ops)
+		return false;
+	*ret = (struct config_choice){ ops->name, ops->help, ops->rows, ops->config_size };
+	return true;
+}
+
+static bool hbm_choice(size_t i, struct config_choice *ret)
+{
+	return backend_choice(TIER_KIND_HBM, i, ret);
+}
+
+static bool dram_choice(size_t i, struct config_choice *ret)
+{
+	return backend_choice(TIER_KIND_DRAM, i, ret);
+}
+
+static bool nvme_choice(size_t i, struct config_choice *ret)
+{
+	*ret = (struct config_choice){ "io_uring", "Asynchronous I/O of the kernel.",
+				       nvme_option_rows, sizeof(struct nvme_options) };
+	return i == 0;
+}
+
+static bool policy_choice(size_t i, struct config_choice *ret)
+{
+	const struct policy_ops *ops = policy_all[i];
+
+	if (!ops)
+		return false;
+	*ret = (struct config_choice){ ops->name, ops->help, ops->rows, ops->config_size };
+	return true;
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define AT(type, member) offsetof(struct type, member)
+
+static const struct config_sub hbm_sub = { .size = sizeof(struct config_variant),
+					   .selector = "backend",
+					   .variant = hbm_choice };
+static const struct config_sub dram_sub = { .size = sizeof(struct config_variant),
+					    .selector = "backend",
+					    .selector_default = "host",
+					    .variant = dram_choice };
+
+static const struct config_sub nvme_path_sub = { .rows = nvme_path_rows,
+						 .size = sizeof(struct nvme_path),
+						 .scalar_key = "path" };
+static const struct config_row nvme_rows[] = {
+	{ "paths", CONFIG_LIST, AT(settings_nvme, paths), NULL, "1", "12", CONFIG_REQUIRED,
+	  "Where the tier's bytes are: existing folders, in which tierd makes a file without a "
+	  "name, or block devices. A list of {path, size}.",
+	  NULL, &nvme_path_sub },
+	CONFIG_END,
+};
+static const struct config_sub nvme_sub = { .rows = nvme_rows,
+					    .size = sizeof(struct settings_nvme),
+					    .selector = "backend",
+					    .selector_default = "io_uring",
+					    .variant = nvme_choice };
+
+static const struct config_row tiers_rows[] = {
+	{ "hbm", CONFIG_VARIANT, AT(settings_tiers, hbm), NULL, NULL, NULL, CONFIG_OPTIONAL,
+	  "GPU memory, a cache over the tiers below: it adds no capacity. May be missing.", NULL,
+	  &hbm_sub },
+	{ "dram", CONFIG_VARIANT, AT(settings_tiers, dram), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "Host memory, the hub through which all moves go.", NULL, &dram_sub },
+	{ "nvme", CONFIG_VARIANT, AT(settings_tiers, nvme), NULL, NULL, NULL, CONFIG_OPTIONAL,
+	  "Files or block devices, the lowest tier. May be missing.", NULL, &nvme_sub },
+	CONFIG_END,
+};
+static const struct config_sub tiers_sub = { .rows = tiers_rows,
+					     .size = sizeof(struct settings_tiers) };
+
+#define WATERMARK_ROWS(high, low) \
+	{ "high", CONFIG_PERMILLE, AT(engine_watermark, high_permille), high, "1%", "100%", 0, \
+	  "Above this share of the tier, room is made in the background.", NULL, NULL }, \
+	{ "low", CONFIG_PERMILLE, AT(engine_watermark, low_permille), low, "0%", "100%", 0, \
+	  "Down to this share; at most `high`.", NULL, NULL }, \
+	CONFIG_END
+
+static const struct config_row watermark_hbm_rows[] = { WATERMARK_ROWS("95%", "90%") };
+static const struct config_row watermark_dram_rows[] = { WATERMARK_ROWS("92%", "88%") };
+static const struct config_sub watermark_hbm_sub = { .rows = watermark_hbm_rows,
+						     .size = sizeof(struct engine_watermark) };
+static const struct config_sub watermark_dram_sub = { .rows = watermark_dram_rows,
+						      .size = sizeof(struct engine_watermark) };
+static const struct config_row watermarks_rows[] = {
+	{ "hbm", CONFIG_MAP, AT(settings_watermarks, hbm), NULL, NULL, NULL, 0,
+	  "Of the hbm tier.", NULL, &watermark_hbm_sub },
+	{ "dram", CONFIG_MAP, AT(settings_watermarks, dram), NULL, NULL, NULL, 0,
+	  "Of the dram tier.", NULL, &watermark_dram_sub },
+	CONFIG_END,
+};
+static const struct config_sub watermarks_sub = { .rows = watermarks_rows,
+						  .size = sizeof(struct settings_watermarks) };
+
+static const struct config_row class_rows[] = {
+	{ "overcommit", CONFIG_PERMILLE, AT(settings_class, overcommit_permille), "100%", "100%",
+	  "1000%", 0,
+	  "How much of the class `create` admits for the room there is: 200% admits twice as many "
+	  "bytes as could be written at once.",
+	  NULL, NULL },
+	CONFIG_END,
+};
+static const struct config_sub class_sub = { .rows = class_rows,
+					     .size = sizeof(struct settings_class),
+					     .selector = "policy",
+					     .selector_default = "lru",
+					     .variant = policy_choice };
+
+/* In the order of enum tierd_class. */
+struct settings_classes {
+	struct settings_class class_[ENGINE_CLASSES];
+};
+#define CLASS_ROW(name, i, help) \
+	{ name, CONFIG_VARIANT, AT(settings_classes, class_[i]), NULL, NULL, NULL, 0, help, NULL, \
+	  &class_sub }
+static const struct config_row classes_rows[] = {
+	CLASS_ROW("parameter", 0, "How parameters are chosen to go and to come."),
+	CLASS_ROW("gradient", 1, "Likewise gradients."),
+	CLASS_ROW("optimizer", 2, "Likewise optimizer state."),
+	CLASS_ROW("activation", 3, "Likewise activations."),
+	CLASS_ROW("other", 4, "Likewise everything else."),
+	CONFIG_END,
+};
+static const struct config_sub classes_sub = { .rows = classes_rows,
+					       .size = sizeof(struct settings_classes) };
+
+const struct config_row settings_rows[] = {
+	{ "socket", CONFIG_PATH, AT(settings, socket), "/run/tierd/tierd.sock", NULL, NULL, 0,
+	  "Where clients find the daemon; at most 107 bytes. A lock file stands beside it. Its "
+	  "owner and group may connect, and whoever may can reach all tensors.",
+	  NULL, NULL },
+	{ "tensors", CONFIG_COUNT, AT(settings, tensors), "4Mi", "1", "1Gi", 0,
+	  "Tensors that can exist at once. Memory is taken only for those that do.", NULL, NULL },
+	{ "linger", CONFIG_DURATION, AT(settings, linger_ns), "60s", NULL, NULL, 0,
+	  "Named tensors outlive the last connection of their namespace by this.", NULL, NULL },
+	{ "spin", CONFIG_DURATION, AT(settings, spin_ns), "0us", NULL, "1ms", 0,
+	  "How long the control thread polls after progress before it blocks: a core for latency.",
+	  NULL, NULL },
+	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
+	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
+	  "none without nvme. Not set: up to 128 MiB a path, at most an eighth of dram.",
+	  NULL, NULL },
+	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "256", "1", "16Ki", 0,
+	  "Connections at once; four descriptors each.", NULL, NULL },
+	{ "max_clients_per_uid", CONFIG_COUNT, AT(settings, max_clients_per_uid), "256", "1",
+	  "16Ki", 0, "Likewise of one user.", NULL, NULL },
+	{ "tiers", CONFIG_MAP, AT(settings, tiers), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "The memory and storage that tierd manages.", NULL, &tiers_sub },
+	{ "watermarks", CONFIG_MAP, AT(settings, watermarks), NULL, NULL, NULL, 0,
+	  "When tiers are cleared in the background.", NULL, &watermarks_sub },
+	{ "classes", CONFIG_MAP, AT(settings, class_), NULL, NULL, NULL, 0,
+	  "The policy of each class of tensors.", NULL, &classes_sub },
+	CONFIG_END,
+};
+
+/* clang-format on */
+
+/* ---- what holds between keys ---------------------------------------------------------------- */
+
+static int watermark_check(const char *tier, const struct engine_watermark *w, struct err *err)
+{
+	if (w->low_permille <= w->high_permille)
+		return 0;
+	return err_set(err, EINVAL, "watermarks.%s.low: %u.%u%% is above `high`, %u.%u%%", tier,
+		       w->low_permille / 10, w->low_permille % 10, w->high_permille / 10,
+		       w->high_permille % 10);
+}
+
+/* Bytes of dram as configured; 0: a share of the machine, which only the tier can tell. */
+static uint64_t dram_bytes(const struct settings *s)
+{
+	const struct dram_config *dram = s->tiers.dram.config;
+
+	ASSERT(settings_backend(TIER_KIND_DRAM, &s->tiers.dram) == &dram_ops);
+	return dram->size.permille ? 0 : dram->size.bytes;
+}
+
+static uint64_t staging_least(const struct settings *s)
+{
+	return 2 * STAGING_BLOCKS_MIN * settings_nvme_options(s)->block_bytes *
+	       s->tiers.nvme.paths.count;
+}
+
+/* What nothing configured means: enough for all devices at full depth, but not a large part of a
+ * small dram. */
+static uint64_t staging_default(const struct settings *s)
+{
+	const struct nvme_options *o = settings_nvme_options(s);
+	uint64_t share = MIN(o->queue_depth * o->block_bytes, STAGING_SHARE_MAX);
+	uint64_t total = 2 * s->tiers.nvme.paths.count * share, dram = dram_bytes(s);
+
+	if (dram > 0)
+		total = MIN(total, dram / STAGING_DRAM_PART);
+	return MAX(total, staging_least(s));
+}
+
+void settings_staging(const struct settings *s, struct settings_staging *ret)
+{
+	uint64_t paths = s->tiers.nvme.paths.count, total;
+
+	*ret = (struct settings_staging){ 0 };
+	if (!settings_nvme_options(s))
+		return;
+	total = s->staging_bytes ? s->staging_bytes : staging_default(s);
+	ret->share_bytes = ALIGN_DOWN(total / 2 / paths, GRANULE);
+	ret->engine_bytes = ALIGN_DOWN(total - paths * ret->share_bytes, GRANULE);
+	ret->total_bytes = ret->engine_bytes + paths * ret->share_bytes;
+}
+
+static int staging_check(const struct settings *s, struct err *err)
+{
+	const struct nvme_options *o = settings_nvme_options(s);
+	struct settings_staging parts;
+
+	if (!o)
+		return 0;
+	if (s->staging_bytes > 0 && s->staging_bytes < staging_least(s))
+		return err_set(err, EINVAL,
+			       "staging: %llu bytes are too small for %zu paths with blocks of "
+			       "%llu bytes (tiers.nvme.block): %llu are needed",
+			       (unsigned long long)s->staging_bytes, s->tiers.nvme.paths.count,
+			       (unsigned long long)o->block_bytes,
+			       (unsigned long long)staging_least(s));
+	settings_staging(s, &parts);
+	if (dram_bytes(s) > 0 && parts.total_bytes >= dram_bytes(s))
+		return err_set(
+			err, EINVAL,
+			"tiers.dram.size: %llu bytes leave nothing beside staging, %llu bytes",
+			(unsigned long long)dram_bytes(s), (unsigned long long)parts.total_bytes);
+	return 0;
+}
+
+static int socket_check(const struct settings *s, struct err *err)
+{
+	const size_t max = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1;
+
+	if (strlen(s->socket) <= max)
+		return 0;
+	return err_set(err, EINVAL, "socket: a path of %zu bytes, %zu are possible",
+		       strlen(s->socket), max);
+}
+
+static int settings_check(const struct settings *s, struct err *err)
+{
+	int rc = socket_check(s, err);
+
+	if (rc == 0)
+		rc = watermark_check("hbm", &s->watermarks.hbm, err);
+	if (rc == 0)
+		rc = watermark_check("dram", &s->watermarks.dram, err);
+	if (rc == 0)
+		rc = staging_check(s, err);
+	return rc;
+}
+
+/* ---- load ----------------------------------------------------------------------------------- */
+
+static int settings_loaded(const char *name, struct settings *s, struct settings *ret,
+			   struct err *err)
+{
+	int rc = settings_check(s, err);
+
+	if (rc < 0) {
+		settings_free(s);
+		return err_prefix(err, "%s", name);
+	}
+	*ret = *s;
+	return 0;
+}
+
+int settings_load(const char *path, struct settings *ret, struct err *err)
+{
+	struct settings s = { 0 };
+	int rc = config_load_file(settings_rows, path, &s, err);
+
+	return rc < 0 ? rc : settings_loaded(path, &s, ret, err);
+}
+
+int settings_load_text(const char *name, const char *text, size_t bytes, struct settings *ret,
+		       struct err *err)
+{
+	struct settings s = { 0 };
+	int rc = config_load_text(settings_rows, name, text, bytes, &s, err);
+
+	return rc < 0 ? rc : settings_loaded(name, &s, ret, err);
+}
+
+void settings_free(struct settings *s)
+{
+	config_free(settings_rows, s);
+	*s = (struct settings){ 0 };
+}
+
+void settings_reference(FILE *to)
+{
+	config_reference_units(to);
+	fputc('\n', to);
+	config_reference(settings_rows, to);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The configuration file as one struct. A module's keys stand in its own table; this one joins them
+ * and checks what only holds between them. Control thread, at start.
+ */
+#ifndef TIERD_DAEMON_SETTINGS_H
+#define TIERD_DAEMON_SETTINGS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "config/config.h"
+#include "daemon/engine/engine.h"
+#include "tiers/nvme.h"
+
+/* `nvme:` names the I/O engine as its backend, beside which the paths stand. */
+struct settings_nvme {
+	struct config_variant backend; /* choice -1: no nvme; config: struct nvme_options */
+	struct config_list paths;      /* of struct nvme_path */
+};
+
+struct settings_tiers {
+	struct config_variant hbm,
+		dram; /* choices among the backends of that kind; hbm: perhaps -1 */
+	struct settings_nvme nvme;
+};
+
+struct settings_watermarks {
+	struct engine_watermark hbm, dram;
+};
+
+struct settings_class {
+	struct config_variant policy; /* choice: index into policy_all */
+	uint32_t overcommit_permille;
+};
+
+struct settings {
+	char *socket;
+	uint64_t tensors;
+	uint64_t linger_ns, spin_ns;
+	uint64_t staging_bytes; /* 0: chosen from the nvme paths */
+	uint64_t max_clients, max_clients_per_uid;
+	struct settings_tiers tiers;
+	struct settings_watermarks watermarks;
+	struct settings_class class_[ENGINE_CLASSES];
+};
+
+extern const struct config_row settings_rows[];
+
+/* -EINVAL and the errno of the file as config_load_file(); the sentence names file and key. */
+int settings_load(const char *path, struct settings *ret, struct err *err);
+int settings_load_text(const char *name, const char *text, size_t bytes, struct settings *ret,
+		       struct err *err);
+void settings_free(struct settings *settings);
+void settings_reference(FILE *to);
+
+static inline const struct nvme_options *settings_nvme_options(const struct settings *s)
+{
+	return s->tiers.nvme.backend.config;
+}
+/* The backend that `hbm:` or `dram:` picked; NULL when it is missing. */
+const struct tier_ops *settings_backend(enum tier_kind kind, const struct config_variant *variant);
+
+/* How the staging segment is divided: the first part is the engine's, then come equal shares, one
+ * an nvme path. All are whole pages. */
+struct settings_staging {
+	uint64_t engine_bytes, share_bytes, total_bytes;
+};
+void settings_staging(const struct settings *s, struct settings_staging *ret);
+
+#endif
