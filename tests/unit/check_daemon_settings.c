@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "daemon/settings.h"
+
+static struct settings s;
+static struct err err;
+
+static int load(const char *text)
+{
+	err = (struct err)ERR_INIT;
+	return settings_load_text("t.yaml", text, strlen(text), &s, &err);
+}
+
+#define DRAM "tiers: {dram: {size: 64MiB}}\n"
+#define NVME "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 1MiB}}\n"
+
+START_TEST(the_smallest_configuration_has_all_defaults)
+{
+	ck_assert_msg(load(DRAM) == 0, "%s", err.text);
+	ck_assert_str_eq(s.socket, "/run/tierd/tierd.sock");
+	ck_assert_uint_eq(s.tensors, 4u << 20);
+	ck_assert_uint_eq(s.linger_ns, 60 * NS_PER_S);
+	ck_assert_int_eq(s.tiers.hbm.choice, -1);
+	ck_assert_ptr_null(settings_backend(TIER_KIND_HBM, &s.tiers.hbm));
+	ck_assert_ptr_nonnull(settings_backend(TIER_KIND_DRAM, &s.tiers.dram));
+	ck_assert_ptr_null(settings_nvme_options(&s));
+	ck_assert_uint_eq(s.watermarks.hbm.high_permille, 950);
+	ck_assert_uint_eq(s.watermarks.dram.low_permille, 880);
+	for (unsigned i = 0; i < ENGINE_CLASSES; i++) {
+		ck_assert_str_eq(policy_all[s.class_[i].policy.choice]->name, "lru");
+		ck_assert_uint_eq(s.class_[i].overcommit_permille, 1000);
+	}
+	settings_free(&s);
+}
+END_TEST
+
+START_TEST(a_full_configuration_arrives_whole)
+{
+	const char *text =
+		"socket: /tmp/x/tierd.sock\n"
+		"tensors: 1Mi\n"
+		"linger: 5s\n"
+		"staging: 32MiB\n"
+		"tiers:\n"
+		"  hbm:  {backend: memory, size: 16MiB}\n"
+		"  dram: {size: 64MiB, huge_pages: try, numa: nearest}\n"
+		"  nvme:\n"
+		"    paths: [{path: /mnt/a, size: 800GiB}, {path: /dev/nvme1n1, size: 400GiB}]\n"
+		"    queue_depth: 32\n"
+		"    block: 1MiB\n"
+		"    direct: try\n"
+		"watermarks: {hbm: {high: 95%, low: 90%}, dram: {high: 92%, low: 80.5%}}\n"
+		"classes:\n"
+		"  parameter:  {policy: next_use}\n"
+		"  optimizer:  {policy: pin_fraction, fraction: 60%, overcommit: 150%}\n"
+		"  activation: {policy: lru}\n"
+		"  gradient:   {policy: hotness, half_life: 30s}\n";
+	const struct nvme_path *paths;
+
+	ck_assert_msg(load(text) == 0, "%s", err.text);
+	paths = s.tiers.nvme.paths.items;
+	ck_assert_uint_eq(s.tiers.nvme.paths.count, 2);
+	ck_assert_str_eq(paths[1].path, "/dev/nvme1n1");
+	ck_assert_uint_eq(paths[0].size.bytes, GIB(800));
+	ck_assert_uint_eq(settings_nvme_options(&s)->block_bytes, MIB(1));
+	ck_assert_str_eq(settings_backend(TIER_KIND_HBM, &s.tiers.hbm)->name, "memory");
+	ck_assert_str_eq(policy_all[s.class_[0].policy.choice]->name, "next_use");
+	ck_assert_str_eq(policy_all[s.class_[2].policy.choice]->name, "pin_fraction");
+	ck_assert_uint_eq(s.class_[2].overcommit_permille, 1500);
+	ck_assert_uint_eq(s.watermarks.dram.low_permille, 805);
+	settings_free(&s);
+}
+END_TEST
+
+/* What design section 8 wants refused, and what the message must hold. */
+static const struct {
+	const char *text, *says;
+} wrong[] = {
+	{ "", "tiers" },
+	{ "tiers: {}\n", "dram" },
+	{ "tiers: {nvme: {paths: [{path: /a, size: 1GiB}]}}\n", "dram" },
+	{ DRAM "tensor: 1Mi\n", "tensors" },                   /* unknown, the nearest */
+	{ DRAM "tensors: 1Mi\ntensors: 2Mi\n", "t.yaml:3:1" }, /* twice */
+	{ DRAM "tensors: [1]\n", "tensors" },                  /* wrong type */
+	{ DRAM "tensors: 0\n", "tensors" },                    /* out of range */
+	{ DRAM "tensors: 2Gi\n", "tensors" },
+	{ "tiers: {dram: {size: 64}}\n", "64" },   /* no unit */
+	{ "tiers: {dram: {size: 64G}}\n", "GiB" }, /* ambiguous: the two spellings */
+	{ "tiers: {dram: {size: 64MiB, blok: 1}}\n", "tiers.dram.blok" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {size: 1MiB}}\n", "backend" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: rocm, size: 1MiB}}\n", "memory" },
+	{ "tiers: {dram: {size: 64MiB}, nvme: {}}\n", "paths" },
+	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: []}}\n", "paths" },
+	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: a, size: 1GiB}]}}\n", "path" },
+	{ DRAM "socket: tierd.sock\n", "socket" }, /* a relative path */
+	{ DRAM "watermarks: {dram: {high: 50%, low: 60%}}\n", "watermarks.dram.low" },
+	{ DRAM "watermarks: {hbm: {high: 80%, low: 81%}}\n", "watermarks.hbm.low" },
+	{ DRAM "watermarks: {nvme: {high: 80%}}\n", "watermarks.nvme" },
+	{ DRAM "watermarks: {dram: {high: 101%}}\n", "high" },
+	{ DRAM "classes: {parameter: {policy: lfu}}\n", "lru" },
+	{ DRAM "classes: {weights: {policy: lru}}\n", "classes.weights" },
+	{ DRAM "classes: {parameter: {policy: lru, fraction: 60%}}\n", "fraction" },
+	{ DRAM "domains: [{name: a}]\n", "domains" }, /* not built yet: unknown */
+	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "metrics" },
+	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
+	{ NVME "staging: 64MiB\n", "tiers.dram.size" },
+	{ DRAM "linger: 60\n", "linger" },
+	{ DRAM "max_clients: 0\n", "max_clients" },
+	{ DRAM "spin: 2ms\n", "spin" },
+};
+
+START_TEST(wrong_configurations_are_refused_by_name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		ck_assert_msg(load(wrong[i].text) == -EINVAL, "taken:\n%s", wrong[i].text);
+		ck_assert_msg(strncmp(err.text, "t.yaml", 6) == 0, "no file: %s", err.text);
+		ck_assert_msg(strstr(err.text, wrong[i].says) != NULL, "%s\n%s", wrong[i].text,
+			      err.text);
+	}
+}
+END_TEST
+
+START_TEST(a_socket_path_that_is_too_long_is_refused_at_once)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), DRAM "socket: /%0200d\n", 1);
+	ck_assert_int_eq(load(text), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "socket"));
+}
+END_TEST
+
+START_TEST(staging_is_divided_without_rest)
+{
+	struct settings_staging parts;
+
+	ck_assert_int_eq(load(NVME "staging: 16MiB\n"), 0);
+	settings_staging(&s, &parts);
+	ck_assert_uint_eq(parts.total_bytes, MIB(16));
+	ck_assert_uint_eq(parts.engine_bytes, MIB(8));
+	ck_assert_uint_eq(parts.share_bytes, MIB(8));
+	settings_free(&s);
+	ck_assert_int_eq(load(NVME), 0);
+	settings_staging(&s, &parts);
+	ck_assert_uint_eq(parts.total_bytes, MIB(8)); /* an eighth of dram */
+	ck_assert_uint_eq(parts.share_bytes, MIB(4));
+	settings_free(&s);
+	ck_assert_int_eq(load(DRAM "staging: 16MiB\n"), 0);
+	settings_staging(&s, &parts);
+	ck_assert_uint_eq(parts.total_bytes, 0);
+	settings_free(&s);
+}
+END_TEST
+
+START_TEST(what_is_printed_loads_to_the_same)
+{
+	char *text, *again;
+	size_t bytes;
+	FILE *f;
+
+	ck_assert_int_eq(load(NVME "linger: 1500ms\nclasses: {other: {policy: fifo}}\n"), 0);
+	f = open_memstream(&text, &bytes);
+	config_print(settings_rows, &s, f);
+	fclose(f);
+	settings_free(&s);
+	ck_assert_msg(load(text) == 0, "%s\n%s", err.text, text);
+	f = open_memstream(&again, &bytes);
+	config_print(settings_rows, &s, f);
+	fclose(f);
+	ck_assert_str_eq(text, again);
+	settings_free(&s);
+	free(text);
+	free(again);
+}
+END_TEST
+
+UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
+	  a_full_configuration_arrives_whole, wrong_configurations_are_refused_by_name,
+	  a_socket_path_that_is_too_long_is_refused_at_once, staging_is_divided_without_rest,
+	  what_is_printed_loads_to_the_same)

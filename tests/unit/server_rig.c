@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tests/unit/server_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static bool rig_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
+{
+	struct rig *rig = ctx;
+	bool progress = server_turn(rig->server, now_ns, ret_next_ns);
+
+	server_turn_end(rig->server);
+	*ret_next_ns = now_ns;
+	if (--rig->turns_left == 0)
+		loop_stop(rig->loop);
+	return progress;
+}
+
+static bool rig_pending(void *ctx, bool logs)
+{
+	struct rig *rig = ctx;
+
+	return server_pending(rig->server, logs);
+}
+
+static void loop_start(struct rig *rig, struct err *err)
+{
+	struct stats_page *stats = segments_stats(&rig->segments);
+	const struct loop_work work = { .ctx = rig,
+					.turn = rig_turn,
+					.pending = rig_pending,
+					.awake = &segments_table(&rig->segments)->awake,
+					.done_wanted = &rig->done_wanted,
+					.turns = &stats->turns,
+					.sleeps = &stats->sleeps };
+
+	ck_assert_int_eq(loop_create(&work, &rig->loop, err), 0);
+}
+
+void rig_start(struct rig *rig)
+{
+	struct server_params params = { .clients_max = 3, .clients_per_uid_max = 8 };
+	struct err err = ERR_INIT;
+
+	memset(rig, 0, sizeof(*rig));
+	fake_engine_reset();
+	strcpy(rig->directory, "/tmp/tierd-rig-XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(rig->directory));
+	snprintf(rig->socket, sizeof(rig->socket), "%s/tierd.sock", rig->directory);
+	ck_assert_msg(rendezvous_open(rig->socket, &rig->rendezvous, &err) == 0, "%s", err.text);
+	ck_assert_int_eq(segments_create(RIG_TENSORS, 4096, &rig->segments, &err), 0);
+	loop_start(rig, &err);
+	params.socket_path = rig->socket;
+	params.loop = rig->loop;
+	params.engine = &fake_engine;
+	params.segments = &rig->segments;
+	ck_assert_msg(server_create(&params, &rig->rendezvous, &rig->server, &err) == 0, "%s",
+		      err.text);
+}
+
+void rig_stop(struct rig *rig)
+{
+	fake_engine.hold_gone = false;
+	server_stop(rig->server, clock_now_ns());
+	server_destroy(rig->server);
+	loop_destroy(rig->loop);
+	segments_destroy(&rig->segments);
+	rendezvous_close(&rig->rendezvous);
+	/* Fails when anything was left in it. */
+	ck_assert_int_eq(rmdir(rig->directory), 0);
+}
+
+void rig_run(struct rig *rig)
+{
+	struct err err = ERR_INIT;
+
+	rig->turns_left = 4;
+	ck_assert_int_eq(loop_run(rig->loop, &err), 0);
+}
+
+void rig_client(struct rig *rig, struct wire *ret)
+{
+	ck_assert_int_eq(wire_connect(rig->socket, ret), 0);
+	ck_assert_int_eq(wire_hello(ret, "unit"), 0);
+	rig_run(rig);
+	ck_assert_int_eq(wire_receive(ret), 0);
+}
+
+int rig_call(struct rig *rig, struct wire *w, const struct sq_entry *e, struct cq_entry *ret)
+{
+	wire_submit(w, e);
+	rig_run(rig);
+	ck_assert_msg(wire_poll(w, ret), "no completion");
+	ck_assert_uint_eq(ret->id, e->id);
+	return ret->result;
+}
