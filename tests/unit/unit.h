@@ -5,8 +5,8 @@
  *     START_TEST(name_says_what_holds) { ck_assert_int_eq(1 + 1, 2); } END_TEST
  *     UNIT_MAIN("module", name_says_what_holds)
  *
- * Arguments of the program are the names of the tests to run, none: all. CK_FORK=no and CK_VERBOSITY
- * work as in Check's manual.
+ * Arguments of the program are the names of the tests to run, none: all. CK_FORK=no and
+ * CK_VERBOSITY work as in Check's manual.
  */
 #ifndef TIERD_TESTS_UNIT_H
 #define TIERD_TESTS_UNIT_H
