@@ -75,7 +75,7 @@ static const struct config_row fifo_rows[] = { CONFIG_END };
 
 const struct policy_ops policy_fifo = {
 	.name = "fifo",
-	.help = "what came into the tier first goes first, used or not",
+	.help = "What came into the tier first goes first, used or not.",
 	.rows = fifo_rows,
 	.slot_size = sizeof(struct order_slot),
 	.create = fifo_create,

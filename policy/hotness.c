@@ -258,16 +258,14 @@ static const struct config_row hotness_rows[] = {
 	  .default_text = "30s",
 	  .min = "10ms",
 	  .max = "24h",
-	  .help = "after which a use counts half; about the time over which uses should be "
-		  "remembered" },
+	  .help = "A use counts half after this: about as long as uses should be remembered." },
 	CONFIG_END,
 };
 
 const struct policy_ops policy_hotness = {
 	.name = "hotness",
-	.help = "what was used least, by a decaying count, goes first, weighed by size and the "
-		"cost "
-		"to bring it back; good for access without a rhythm",
+	.help = "What was used least goes first, by a count that decays, weighed by size and the "
+		"cost to bring it back. For access without a rhythm.",
 	.rows = hotness_rows,
 	.config_size = sizeof(struct hotness_config),
 	.slot_size = sizeof(struct hotness_slot),

@@ -79,7 +79,7 @@ static const struct config_row lru_rows[] = { CONFIG_END };
 
 const struct policy_ops policy_lru = {
 	.name = "lru",
-	.help = "the least recently used goes first; good where a pass comes back the way it went",
+	.help = "The least recently used goes first. For passes that come back the way they went.",
 	.rows = lru_rows,
 	.slot_size = sizeof(struct order_slot),
 	.create = lru_create,

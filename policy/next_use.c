@@ -362,15 +362,15 @@ static const struct config_row next_use_rows[] = {
 	  .default_text = "5min",
 	  .min = "10ms",
 	  .max = "24h",
-	  .help = "after which a hint that no use has followed is forgotten; longer than an "
-		  "iteration takes" },
+	  .help = "A hint that no use has followed for so long is forgotten: longer than an "
+		  "iteration takes." },
 	CONFIG_END,
 };
 
 const struct policy_ops policy_next_use = {
 	.name = "next_use",
-	.help = "what is needed last goes first, by the hints of tierd_prefetch; what has no hint "
-		"goes before, as lru",
+	.help = "What is needed last goes first, by the hints of tierd_prefetch; what has no hint "
+		"goes before, as lru.",
 	.rows = next_use_rows,
 	.config_size = sizeof(struct next_use_config),
 	.slot_size = sizeof(struct next_use_slot),

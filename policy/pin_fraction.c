@@ -179,15 +179,15 @@ static const struct config_row pin_fraction_rows[] = {
 	  .default_text = "50%",
 	  .min = "0%",
 	  .max = "100%",
-	  .help = "of the class's bytes that stays in each tier whatever comes; choose a little "
-		  "less than fits" },
+	  .help = "Of the class's bytes: what stays in each tier whatever comes. Choose a little "
+		  "less than fits." },
 	CONFIG_END,
 };
 
 const struct policy_ops policy_pin_fraction = {
 	.name = "pin_fraction",
-	.help = "a fraction of the class stays whatever comes, the rest goes through as lru; good "
-		"for sweeps that start over, as the optimizer's",
+	.help = "A fraction of the class stays whatever comes, the rest goes through as lru. For "
+		"sweeps that start over, as the optimizer's.",
 	.rows = pin_fraction_rows,
 	.config_size = sizeof(struct pin_fraction_config),
 	.slot_size = sizeof(struct order_slot),

@@ -82,7 +82,7 @@ struct policy; /* each policy defines its own */
 
 struct policy_ops {
 	const char *name;
-	const char *help;              /* one line for the reference */
+	const char *help;              /* a sentence or two for the reference */
 	const struct config_row *rows; /* its keys beside `policy:`, ends with CONFIG_END */
 	size_t config_size, slot_size;
 	/* `config` and `slots` stay valid until destroy. */
