@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* strerrorname_np */
+#include "tools/tierctl/command.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "libclient/tierd.h"
+#include "tools/tierctl/json.h"
+
+/* A namespace of its own: to be in a job's would keep its named tensors alive. */
+#define NAME_SPACE "tierctl"
+
+const struct command command_all[] = {
+	{ "status", NULL, "bytes a tier and class, moves, rates and stalls",
+	  "Reads the daemon's counters from shared memory, twice for the rates. \"used\" is what\n"
+	  "tensors have taken, being filled ones among them, \"valid\" what holds their bytes.",
+	  OPTION_I | OPTION_A, status_run },
+	{ "list", NULL, "all tensors, one a line",
+	  "In the order of their handles. With --json, one object a tensor and line.", OPTION_N,
+	  list_run },
+	{ "show", "NAME", "what and where a tensor is",
+	  "NAME is a tensor's name as it was given to tierd_create, or INDEX:GENERATION as `list`\n"
+	  "prints it, for tensors without a name. Every namespace that has the name is shown.",
+	  OPTION_N, show_run },
+	{ "config check", "FILE", "what is wrong with a configuration",
+	  "Starts nothing and needs no daemon. It reads the file as tierd does.", 0,
+	  config_check_run },
+	{ "config show", "FILE", "a configuration with all defaults",
+	  "What is printed, with or without --json, is a configuration that means the same.", 0,
+	  config_show_run },
+	{ "config reference", NULL, "every key, with unit, range, default and meaning",
+	  "As Markdown: docs/configuration.md. With --json, one object a key and line.", 0,
+	  config_reference_run },
+	{ "reference", NULL, "this reference",
+	  "As Markdown: docs/tierctl.md. With --json, one object a command and line.", 0,
+	  reference_run },
+	{ NULL, NULL, NULL, NULL, 0, NULL },
+};
+
+static void report(const struct arguments *a, const char *kind, int code, const char *sentence)
+{
+	const char *name = code != 0 ? strerrorname_np(-code) : NULL;
+	struct json j = { stdout, false };
+
+	if (a->json == NULL) {
+		fputs("tierctl: ", stderr);
+		json_plain(stderr, sentence, strlen(sentence));
+		fputc('\n', stderr);
+		return;
+	}
+	json_open(&j, NULL, '{');
+	json_open(&j, "error", '{');
+	json_text(&j, "kind", kind);
+	if (name != NULL)
+		json_text(&j, "errno", name);
+	json_name(&j, "text", sentence, strlen(sentence));
+	json_close(&j, '}');
+	json_close(&j, '}');
+	json_end(&j);
+}
+
+int command_failed(const struct arguments *a, int code, const char *sentence)
+{
+	report(a, "failed", code, sentence[0] != '\0' ? sentence : strerror(-code));
+	return STATUS_FAILED;
+}
+
+int command_misused(const struct arguments *a, const char *sentence)
+{
+	report(a, "usage", 0, sentence);
+	if (a->json == NULL)
+		fputs("tierctl --help shows what there is\n", stderr);
+	return STATUS_USAGE;
+}
+
+int command_connect(const struct arguments *a, struct tierd **ret)
+{
+	int rc = tierd_open(a->socket, NAME_SPACE, 0, ret);
+
+	return rc < 0 ? command_failed(a, rc, tierd_error(NULL)) : STATUS_OK;
+}

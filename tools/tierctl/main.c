@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tierctl: reads the command line by the rows of command.h and runs one command.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "config.h"
+#include "tools/tierctl/command.h"
+
+struct parsed {
+	struct arguments arguments;
+	unsigned given; /* OPTION_* */
+	char **words;   /* what is no option */
+	int word_count;
+};
+
+static const struct option options[] = {
+#define X(letter, member, name, argument, for_all, help)                    \
+	{ name, (argument) != NULL ? required_argument : no_argument, NULL, \
+	  256 + OPTION_INDEX_##letter },
+	OPTIONS(X)
+#undef X
+		{ NULL, 0, NULL, 0 },
+};
+
+static void store(struct arguments *a, unsigned option, const char *value)
+{
+	switch (option) {
+#define X(letter, member, name, argument, for_all, help) \
+	case OPTION_INDEX_##letter:                      \
+		a->member = value;                       \
+		return;
+		OPTIONS(X)
+#undef X
+	}
+	ASSERT(!"an option without a row");
+}
+
+/* --json is looked for first: an error before it is read must be JSON as well. */
+static void find_json(int argc, char **argv, struct arguments *a)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--json") == 0)
+			a->json = "";
+}
+
+static int parse(int argc, char **argv, struct parsed *p)
+{
+	char sentence[512];
+	int option;
+
+	find_json(argc, argv, &p->arguments);
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (option == 'h')
+			option = 256 + OPTION_INDEX_H;
+		if (option == '?') {
+			snprintf(sentence, sizeof(sentence),
+				 "%s: unknown, or its argument is wrong", argv[optind - 1]);
+			return command_misused(&p->arguments, sentence);
+		}
+		p->given |= 1u << (option - 256);
+		store(&p->arguments, (unsigned)option - 256, optarg != NULL ? optarg : "");
+	}
+	p->words = argv + optind;
+	p->word_count = argc - optind;
+	return STATUS_OK;
+}
+
+/* How many words of the command line are this command's name; 0: it is another. */
+static int words_of(const struct command *c, const struct parsed *p)
+{
+	const char *second = strchr(c->name, ' ');
+	size_t first = second != NULL ? (size_t)(second - c->name) : strlen(c->name);
+
+	if (p->word_count < 1 || strlen(p->words[0]) != first ||
+	    strncmp(p->words[0], c->name, first) != 0)
+		return 0;
+	if (second == NULL)
+		return 1;
+	return p->word_count > 1 && strcmp(p->words[1], second + 1) == 0 ? 2 : 0;
+}
+
+static const struct command *find(const struct parsed *p, int *ret_words)
+{
+	for (const struct command *c = command_all; c->name != NULL; c++) {
+		*ret_words = words_of(c, p);
+		if (*ret_words > 0)
+			return c;
+	}
+	return NULL;
+}
+
+static int unknown(const struct parsed *p)
+{
+	char sentence[512];
+
+	if (p->word_count == 0)
+		return command_misused(&p->arguments, "a command is missing");
+	snprintf(sentence, sizeof(sentence), "%s%s%s: no such command", p->words[0],
+		 p->word_count > 1 ? " " : "", p->word_count > 1 ? p->words[1] : "");
+	return command_misused(&p->arguments, sentence);
+}
+
+static int usage(const struct parsed *p, const struct command *c)
+{
+	const char *only = c != NULL ? c->name : p->word_count > 0 ? p->words[0] : "";
+
+	if (p->arguments.json != NULL)
+		return reference_run(&p->arguments);
+	return command_usage(stdout, only) ? STATUS_OK : unknown(p);
+}
+
+static int run(struct parsed *p, const struct command *c, int words)
+{
+	static const unsigned for_all =
+#define X(letter, member, name, argument, all, help) ((all) ? OPTION_##letter : 0u) |
+		OPTIONS(X)
+#undef X
+			0u;
+	int operands = c->operand != NULL ? 1 : 0;
+	unsigned extra = p->given & ~(for_all | c->options);
+	char sentence[512];
+
+	if (p->word_count - words != operands) {
+		snprintf(sentence, sizeof(sentence), "%s: takes %s%s", c->name,
+			 operands ? "one " : "no operand", operands ? c->operand : "");
+		return command_misused(&p->arguments, sentence);
+	}
+	if (extra != 0) {
+		snprintf(sentence, sizeof(sentence), "%s: takes no --%s", c->name,
+			 options[__builtin_ctz(extra)].name);
+		return command_misused(&p->arguments, sentence);
+	}
+	if (operands)
+		p->arguments.operand = p->words[words];
+	return c->run(&p->arguments);
+}
+
+static int act(int argc, char **argv)
+{
+	struct parsed p = { 0 };
+	const struct command *c;
+	int words, status = parse(argc, argv, &p);
+
+	if (status != STATUS_OK)
+		return status;
+	if (p.arguments.version != NULL) {
+		puts("tierctl " VERSION);
+		return STATUS_OK;
+	}
+	c = find(&p, &words);
+	if (p.arguments.help != NULL)
+		return usage(&p, c);
+	return c != NULL ? run(&p, c, words) : unknown(&p);
+}
+
+int main(int argc, char **argv)
+{
+	static char buffer[1 << 16]; /* a list may have millions of lines */
+	int status;
+
+	setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+	status = act(argc, argv);
+
+	/* A full disk shows only now. */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "tierctl: stdout: %s\n", strerror(errno));
+		return status != STATUS_OK ? status : STATUS_FAILED;
+	}
+	return status;
+}

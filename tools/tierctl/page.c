@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/tierctl/page.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define TRIES 100000
+
+/* Acquire: none may be read after the second look at the sequence. Pairs with the daemon's store of
+ * an even sequence. */
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_acquire);
+}
+
+static void read_tier(const struct stats_page *from, unsigned i, struct page *ret)
+{
+#define X(name, unit, help) ret->tier[i].name = get(&from->tier[i].name);
+	STATS_PER_TIER(X)
+#undef X
+	for (unsigned c = 0; c < STATS_CLASSES; c++)
+		ret->tier[i].class_bytes[c] = get(&from->tier[i].class_bytes[c]);
+	for (unsigned to = 0; to < STATS_TIERS; to++) {
+		ret->moved_bytes[i][to] = get(&from->moved_bytes[i][to]);
+		for (unsigned c = 0; c < STATS_CLASSES; c++)
+			ret->moves[c][i][to] = get(&from->moves[c][i][to]);
+	}
+}
+
+static void read_all(const struct stats_page *from, struct page *ret)
+{
+#define X(name, unit, help) ret->name = get(&from->name);
+	STATS_SCALARS(X)
+#undef X
+	for (unsigned i = 0; i < STATS_TIERS; i++)
+		read_tier(from, i, ret);
+	for (unsigned c = 0; c < STATS_CLASSES; c++)
+		ret->class_stall_ns[c] = get(&from->class_stall_ns[c]);
+}
+
+void page_read(const struct stats_page *from, struct page *ret)
+{
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t before = get(&from->sequence);
+
+		read_all(from, ret);
+		if (before % 2 == 0 && get(&from->sequence) == before)
+			break;
+		sched_yield();
+	}
+	ret->taken_ns = clock_now_ns();
+	/* Written once, before the first client came. */
+	memcpy(ret->chosen, from->chosen, sizeof(ret->chosen));
+	for (size_t i = 0; i < sizeof(ret->chosen) / sizeof(ret->chosen[0]); i++)
+		ret->chosen[i][sizeof(ret->chosen[i]) - 1] = '\0';
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A snapshot of the daemon's stats page, as plain numbers. One thread.
+ */
+#ifndef TIERD_TIERCTL_PAGE_H
+#define TIERD_TIERCTL_PAGE_H
+
+#include "libclient/protocol/stats_page.h"
+
+struct page_tier {
+#define X(name, unit, help) uint64_t name;
+	STATS_PER_TIER(X)
+#undef X
+	uint64_t class_bytes[STATS_CLASSES];
+};
+
+struct page {
+	uint64_t taken_ns; /* by the monotonic clock */
+#define X(name, unit, help) uint64_t name;
+	STATS_SCALARS(X)
+#undef X
+	struct page_tier tier[STATS_TIERS];
+	uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];
+	uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS];
+	uint64_t class_stall_ns[STATS_CLASSES];
+	char chosen[8][128]; /* each ended by NUL */
+};
+
+/* Consistent, but for a daemon that died inside an update: then each number is right by itself. */
+void page_read(const struct stats_page *from, struct page *ret);
+
+#endif
