@@ -18,6 +18,7 @@
 #include "daemon/devices.h"
 #include "daemon/lanes.h"
 #include "daemon/loop.h"
+#include "daemon/notify.h"
 #include "daemon/rendezvous.h"
 #include "daemon/segments.h"
 #include "daemon/server.h"
@@ -291,8 +292,13 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 
 int daemon_run(struct daemon *d, struct err *err)
 {
+	int rc;
+
 	log_info(MAIN, "serving on %s", d->settings->socket);
-	return loop_run(d->loop, err);
+	notify("READY=1");
+	rc = loop_run(d->loop, err);
+	notify("STOPPING=1");
+	return rc;
 }
 
 static void clients_end(struct daemon *d)

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "libclient/tierd.h"
+#include "tests/system/system.h"
+#include "tests/system/wire.h"
+
+#define SMALL                                    \
+	"tensors: 4Ki\n"                         \
+	"linger: 100ms\n"                        \
+	"tiers:\n"                               \
+	"  hbm: {backend: memory, size: 2MiB}\n" \
+	"  dram: {size: 8MiB}\n"                 \
+	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n"
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+
+/* ---- the daemon's own life ---------------------------------------------------------------------
+ */
+
+START_TEST(start_and_stop_leave_nothing)
+{
+	uint64_t begin_ns;
+
+	system_start(s, SMALL);
+	begin_ns = clock_now_ns();
+	system_end(s);
+	ck_assert_uint_lt(clock_now_ns() - begin_ns, 2 * NS_PER_S);
+	ck_assert_int_ne(access(s->socket, F_OK), 0);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(sigint_and_a_connected_client_end_it_as_cleanly)
+{
+	struct wire w;
+	int status;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
+	kill(s->pid, SIGINT);
+	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
+	ck_assert_int_eq(status, 0);
+	s->pid = 0;
+	wire_close(&w);
+	system_launch(s);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(after_sigkill_it_starts_again_within_a_second)
+{
+	uint64_t begin_ns;
+	struct wire w;
+
+	system_start(s, SMALL);
+	system_kill(s);
+	ck_assert_int_eq(access(s->socket, F_OK), 0); /* stale */
+	begin_ns = clock_now_ns();
+	system_launch(s);
+	ck_assert_uint_lt(clock_now_ns() - begin_ns, NS_PER_S);
+	ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
+	wire_close(&w);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(a_second_one_is_refused_even_while_the_first_is_stopped)
+{
+	struct stat before, after;
+	struct wire w;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(stat(s->socket, &before), 0);
+	kill(s->pid, SIGSTOP);
+	ck_assert_int_eq(system_run_again(s), 1);
+	kill(s->pid, SIGCONT);
+	ck_assert(system_log_has(s, "holds the lock"));
+	ck_assert_int_eq(stat(s->socket, &after), 0);
+	ck_assert_uint_eq(before.st_ino, after.st_ino);
+	ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
+	wire_close(&w);
+	system_stop(s);
+}
+END_TEST
+
+static int exit_status_of(const char *arguments, const char *config)
+{
+	char command[512];
+
+	system_prepare(s, config);
+	snprintf(command, sizeof(command), "%s %s %s >/dev/null 2>>%s", TIERD_PATH, arguments,
+		 s->config, s->log);
+	return WEXITSTATUS(system(command));
+}
+
+START_TEST(exit_statuses_are_those_documented)
+{
+	ck_assert_int_eq(exit_status_of("--check-config --config", SMALL), 0);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--print-config --config", SMALL), 0);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {}\n"), 78);
+	ck_assert(system_log_has(s, "config.yaml:2:"));
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--nosuch --config", SMALL), 2);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: /nosuch, size: 8MiB}]}}\n"),
+			 1);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- clients -----------------------------------------------------------------------------------
+ */
+
+static void client_must(int rc, const char *what)
+{
+	if (rc == 0)
+		return;
+	fprintf(stderr, "%s: %d: %s\n", what, rc, tierd_error(NULL));
+	_exit(1);
+}
+
+static struct tierd *client_open(void)
+{
+	struct tierd *t;
+
+	client_must(tierd_open(s->socket, "life", 0, &t), "open");
+	return t;
+}
+
+static tierd_tensor client_create(struct tierd *t, const char *name, uint64_t bytes)
+{
+	struct tierd_spec spec = { .name = name, .ndim = 1, .shape = { bytes } };
+	tierd_tensor tensor;
+
+	client_must(tierd_create(t, &spec, 1, &tensor), "create");
+	return tensor;
+}
+
+static uint64_t stat_of(struct tierd *t, int tier)
+{
+	struct tierd_stats stats;
+
+	client_must(tierd_stats(t, &stats), "stats");
+	return tier < 0 ? stats.tensors : stats.tier[tier].reserved_bytes;
+}
+
+/* Waits until nothing is left of anybody: the daemon gives back within milliseconds. */
+static bool becomes_empty(struct tierd *t)
+{
+	uint64_t end_ns = clock_now_ns() + 5 * NS_PER_S;
+
+	while (stat_of(t, -1) != 0 || stat_of(t, TIERD_HBM) != 0 || stat_of(t, TIERD_DRAM) != 0) {
+		if (clock_now_ns() > end_ns)
+			return false;
+		usleep(2000);
+	}
+	return true;
+}
+
+static void say(int fd)
+{
+	if (write(fd, "x", 1) != 1)
+		_exit(1);
+}
+
+static void hear(int fd)
+{
+	char byte;
+
+	ck_assert_int_eq(read(fd, &byte, 1), 1);
+}
+
+static int pipe_fds[2];
+
+static void pinned_client(struct system *unused, void *arg)
+{
+	struct tierd *t = client_open();
+	tierd_tensor tensors[4];
+	struct tierd_view v;
+
+	for (int i = 0; i < 4; i++) {
+		tensors[i] = client_create(t, i == 0 ? "named" : NULL, MIB(1));
+		client_must(
+			tierd_acquire(t, tensors[i], i == 1 ? 0 : TIERD_HOST, TIERD_WRITE, -1, &v),
+			"acquire");
+		memset(v.data, 7, v.bytes);
+	}
+	say(pipe_fds[1]);
+	pause();
+}
+
+START_TEST(a_client_killed_while_it_pins_leaves_nothing)
+{
+	struct tierd *t;
+	pid_t pid;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	pid = system_child(pinned_client, s, NULL);
+	hear(pipe_fds[0]);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ck_assert_int_eq(tierd_open(s->socket, "watch", 0, &t), 0);
+	/* The named one as well, after `linger`. */
+	if (!becomes_empty(t))
+		system_fail(s, "%lu tensors are left", (unsigned long)stat_of(t, -1));
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+static void thrashing_client(struct system *unused, void *arg)
+{
+	struct tierd *t = client_open();
+	tierd_tensor tensors[32];
+	struct tierd_view v;
+
+	for (int i = 0; i < 32; i++)
+		tensors[i] = client_create(t, NULL, KIB(512));
+	for (unsigned n = 0;; n++) {
+		client_must(tierd_acquire(t, tensors[n * 7 % 32], n % 2 ? 0 : TIERD_HOST,
+					  TIERD_READ | TIERD_WRITE, -1, &v),
+			    "acquire");
+		*(unsigned *)v.data = n;
+		tierd_release(t, &v);
+		if (n == 40)
+			say(pipe_fds[1]);
+	}
+}
+
+static void creating_client(struct system *unused, void *arg)
+{
+	struct tierd *t = client_open();
+	struct tierd_spec specs[64];
+	tierd_tensor tensors[64];
+
+	for (int i = 0; i < 64; i++)
+		specs[i] = (struct tierd_spec){ .ndim = 1, .shape = { 4096 } };
+	for (unsigned n = 0;; n++) {
+		client_must(tierd_create(t, specs, 64, tensors), "create");
+		client_must(tierd_destroy(t, tensors, n % 8 ? 64 : 63), "destroy");
+		if (n == 20)
+			say(pipe_fds[1]);
+	}
+}
+
+/* Kills a client at a random point of what it does; nothing may be left, and the daemon serves on.
+ */
+static void kill_rounds(void (*body)(struct system *, void *), int rounds)
+{
+	struct tierd *t;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(tierd_open(s->socket, "watch", 0, &t), 0);
+	srand(1);
+	for (int i = 0; i < rounds; i++) {
+		pid_t pid;
+
+		ck_assert_int_eq(pipe(pipe_fds), 0);
+		pid = system_child(body, s, NULL);
+		hear(pipe_fds[0]);
+		usleep((useconds_t)(rand() % 3000));
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		close(pipe_fds[0]);
+		close(pipe_fds[1]);
+		if (!becomes_empty(t))
+			system_fail(s, "round %d: %lu tensors, %lu and %lu bytes are left", i,
+				    (unsigned long)stat_of(t, -1),
+				    (unsigned long)stat_of(t, TIERD_HBM),
+				    (unsigned long)stat_of(t, TIERD_DRAM));
+	}
+	tierd_close(t);
+	system_stop(s);
+}
+
+START_TEST(a_client_killed_mid_request_leaves_nothing)
+{
+	kill_rounds(thrashing_client, 20);
+}
+END_TEST
+
+START_TEST(a_client_killed_mid_create_leaves_nothing)
+{
+	kill_rounds(creating_client, 20);
+}
+END_TEST
+
+START_TEST(a_stopped_client_is_alive_and_keeps_its_pins)
+{
+	struct tierd *t;
+	tierd_tensor big;
+	struct tierd_view v;
+	pid_t pid;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	pid = system_child(pinned_client, s, NULL);
+	hear(pipe_fds[0]);
+	kill(pid, SIGSTOP);
+	ck_assert_int_eq(tierd_open(s->socket, "life", 0, &t), 0);
+	/* It pins 3 MiB of dram; what is left is not enough, however long one waits. */
+	big = client_create(t, NULL, MIB(5));
+	ck_assert_int_eq(
+		tierd_acquire(t, big, TIERD_HOST, TIERD_WRITE, 700 * (int64_t)NS_PER_MS, &v),
+		-ETIMEDOUT);
+	ck_assert_uint_eq(stat_of(t, -1), 5);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ck_assert_int_eq(tierd_acquire(t, big, TIERD_HOST, TIERD_WRITE, 10 * (int64_t)NS_PER_S, &v),
+			 0);
+	tierd_release(t, &v);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- idle --------------------------------------------------------------------------------------
+ */
+
+START_TEST(an_idle_daemon_with_clients_does_not_run)
+{
+	uint64_t cpu_ns, switches;
+	struct wire w[20];
+
+	system_start(s, SMALL);
+	for (int i = 0; i < 20; i++)
+		ck_assert_int_eq(wire_open(s->socket, "idle", &w[i]), 0);
+	usleep(300000); /* naps end 100 ms after the last progress */
+	cpu_ns = system_cpu_ns(s);
+	switches = system_switches(s);
+	sleep(3);
+	/* No wake-up at all; one or two are left for a sanitizer's own threads. */
+	ck_assert_uint_le(system_switches(s) - switches, 4);
+	ck_assert_uint_le(system_cpu_ns(s) - cpu_ns, 3 * NS_PER_S / 200);
+	for (int i = 0; i < 20; i++)
+		wire_close(&w[i]);
+	system_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("life", start_and_stop_leave_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
+	  after_sigkill_it_starts_again_within_a_second,
+	  a_second_one_is_refused_even_while_the_first_is_stopped,
+	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
+	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,
+	  a_stopped_client_is_alive_and_keeps_its_pins, an_idle_daemon_with_clients_does_not_run)

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tests/system/system.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+
+/* ---- files -------------------------------------------------------------------------------------
+ */
+
+static void log_print(const struct system *s)
+{
+	char line[1024];
+	FILE *f = fopen(s->log, "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		fprintf(stderr, "  %s", line);
+	if (f)
+		fclose(f);
+}
+
+void system_fail(const struct system *s, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_print(s);
+	ck_abort_msg("%s", text);
+	abort();
+}
+
+static void config_write(const struct system *s, const char *config)
+{
+	FILE *f = fopen(s->config, "w");
+	const char *at;
+
+	ck_assert_ptr_nonnull(f);
+	fprintf(f, "socket: %s\n", s->socket);
+	while ((at = strstr(config, "@NVME@")) != NULL) {
+		fprintf(f, "%.*s%s", (int)(at - config), config, s->nvme);
+		config = at + strlen("@NVME@");
+	}
+	fputs(config, f);
+	ck_assert_int_eq(fclose(f), 0);
+}
+
+void system_prepare(struct system *s, const char *config)
+{
+	const char *base = getenv("TIERD_TEST_DIR");
+
+	*s = (struct system){ .notify_fd = -1 };
+	snprintf(s->directory, sizeof(s->directory), "%.40s/tierd-test-XXXXXX",
+		 base ? base : "/var/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(s->directory));
+	snprintf(s->config, sizeof(s->config), "%s/config.yaml", s->directory);
+	snprintf(s->socket, sizeof(s->socket), "%s/tierd.sock", s->directory);
+	snprintf(s->nvme, sizeof(s->nvme), "%s/nvme", s->directory);
+	snprintf(s->log, sizeof(s->log), "%s/log", s->directory);
+	ck_assert_int_eq(mkdir(s->nvme, 0700), 0);
+	config_write(s, config);
+}
+
+/* ---- start -------------------------------------------------------------------------------------
+ */
+
+static void notify_path(const struct system *s, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	snprintf(ret->sun_path, sizeof(ret->sun_path), "%.90s/notify", s->directory);
+}
+
+static void notify_listen(struct system *s)
+{
+	struct sockaddr_un address;
+
+	notify_path(s, &address);
+	s->notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_ge(s->notify_fd, 0);
+	ck_assert_int_eq(bind(s->notify_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+}
+
+static void notify_close(struct system *s)
+{
+	struct sockaddr_un address;
+
+	if (s->notify_fd < 0)
+		return;
+	notify_path(s, &address);
+	close(s->notify_fd);
+	unlink(address.sun_path);
+	s->notify_fd = -1;
+}
+
+static _Noreturn void daemon_exec(const struct system *s)
+{
+	const char *bin = getenv("TIERD_BIN");
+	struct sockaddr_un address;
+	int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+	notify_path(s, &address);
+	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+	/* A test that is killed must not leave its daemon behind. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	dup2(log, STDERR_FILENO);
+	execl(bin ? bin : TIERD_PATH, "tierd", "--config", s->config, (char *)NULL);
+	fprintf(stderr, "exec of %s: %s\n", bin ? bin : TIERD_PATH, strerror(errno));
+	_exit(127);
+}
+
+static pid_t daemon_spawn(const struct system *s)
+{
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		daemon_exec(s);
+	return pid;
+}
+
+/* Until "READY=1", or the daemon's end. */
+static void ready_wait(struct system *s)
+{
+	int pidfd = pidfd_open(s->pid, 0);
+	struct pollfd p[] = { { s->notify_fd, POLLIN, 0 }, { pidfd, POLLIN, 0 } };
+	char text[64] = "";
+
+	ck_assert_int_ge(pidfd, 0);
+	if (poll(p, 2, SYSTEM_READY_MS) <= 0)
+		system_fail(s, "tierd was not ready within %d ms", SYSTEM_READY_MS);
+	close(pidfd);
+	if (!p[0].revents)
+		system_fail(s, "tierd ended before it was ready");
+	ck_assert_int_gt(recv(s->notify_fd, text, sizeof(text) - 1, 0), 0);
+	ck_assert_str_eq(text, "READY=1");
+}
+
+void system_launch(struct system *s)
+{
+	ck_assert_int_eq(s->pid, 0);
+	notify_close(s);
+	notify_listen(s);
+	s->pid = daemon_spawn(s);
+	ready_wait(s);
+}
+
+void system_start(struct system *s, const char *config)
+{
+	system_prepare(s, config);
+	system_launch(s);
+}
+
+/* ---- end ---------------------------------------------------------------------------------------
+ */
+
+/* The wait status; -1 when it did not end in time. */
+static int end_wait(pid_t pid, int timeout_ms)
+{
+	int pidfd = pidfd_open(pid, 0), status = -1;
+	struct pollfd p = { pidfd, POLLIN, 0 };
+
+	ck_assert_int_ge(pidfd, 0);
+	if (poll(&p, 1, timeout_ms) == 1)
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	close(pidfd);
+	return status;
+}
+
+void system_end(struct system *s)
+{
+	int status;
+
+	kill(s->pid, SIGTERM);
+	status = end_wait(s->pid, SYSTEM_STOP_MS);
+	if (status != 0)
+		system_fail(s, "tierd ended with wait status %d after SIGTERM", status);
+	s->pid = 0;
+	notify_close(s);
+}
+
+void system_kill(struct system *s)
+{
+	kill(s->pid, SIGKILL);
+	ck_assert_int_ge(end_wait(s->pid, SYSTEM_STOP_MS), 0);
+	s->pid = 0;
+	notify_close(s);
+}
+
+static unsigned files_in(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned n = 0;
+	struct dirent *e;
+
+	while (d && (e = readdir(d)) != NULL)
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+void system_stop(struct system *s)
+{
+	if (s->pid > 0)
+		system_end(s);
+	if (files_in(s->nvme) != 0)
+		system_fail(s, "tierd left a file in its nvme folder");
+	unlink(s->config);
+	unlink(s->log);
+	rmdir(s->nvme);
+	if (rmdir(s->directory) < 0)
+		system_fail(s, "tierd left a file in %s", s->directory);
+}
+
+int system_run_again(struct system *s)
+{
+	pid_t pid = daemon_spawn(s);
+	int status = end_wait(pid, SYSTEM_READY_MS);
+
+	if (status < 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		return -1;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* ---- what it says and costs --------------------------------------------------------------------
+ */
+
+bool system_log_has(const struct system *s, const char *text)
+{
+	char line[2048];
+	bool found = false;
+	FILE *f = fopen(s->log, "r");
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, text) != NULL;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+bool system_log_waits(const struct system *s, const char *text, int timeout_ms)
+{
+	uint64_t end_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+
+	while (!system_log_has(s, text)) {
+		if (clock_now_ns() > end_ns)
+			return false;
+		usleep(5000);
+	}
+	return true;
+}
+
+uint64_t system_cpu_ns(const struct system *s)
+{
+	char path[64], text[1024] = "", *at;
+	unsigned long user = 0, sys = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", s->pid);
+	f = fopen(path, "r");
+	ck_assert_ptr_nonnull(f);
+	at = fgets(text, sizeof(text), f) ? strrchr(text, ')') : NULL;
+	fclose(f);
+	/* After the name: state and ten fields, then utime and stime in ticks. */
+	ck_assert(at && sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+			       &sys) == 2);
+	return (user + sys) * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+static uint64_t task_switches(const char *path)
+{
+	char line[128];
+	unsigned long n = 0, all = 0;
+	FILE *f = fopen(path, "r");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "voluntary_ctxt_switches: %lu", &n) == 1)
+			all += n;
+	}
+	if (f)
+		fclose(f);
+	return all;
+}
+
+uint64_t system_switches(const struct system *s)
+{
+	char tasks[64], path[384];
+	uint64_t n = 0;
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(tasks, sizeof(tasks), "/proc/%d/task", s->pid);
+	d = opendir(tasks);
+	ck_assert_ptr_nonnull(d);
+	while ((e = readdir(d)) != NULL) {
+		snprintf(path, sizeof(path), "%s/%s/status", tasks, e->d_name);
+		n += task_switches(path);
+	}
+	closedir(d);
+	return n;
+}
+
+/* ---- clients -----------------------------------------------------------------------------------
+ */
+
+pid_t system_child(void (*body)(struct system *s, void *arg), struct system *s, void *arg)
+{
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	body(s, arg);
+	_exit(0);
+}
+
+void system_child_end(struct system *s, pid_t pid, int timeout_ms)
+{
+	int status = end_wait(pid, timeout_ms);
+
+	if (status == -1)
+		kill(pid, SIGKILL);
+	if (status != 0)
+		system_fail(s, "a client ended with wait status %d", status);
+}

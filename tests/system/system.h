@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A private tierd for one test: its own folder with configuration, socket, nvme folder and log.
+ * Readiness comes from the daemon itself (NOTIFY_SOCKET), never from waiting a while. Every wait
+ * has a deadline, and what fails prints the daemon's log. One thread; uses Check's assertions.
+ */
+#ifndef TIERD_TESTS_SYSTEM_H
+#define TIERD_TESTS_SYSTEM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct system {
+	char directory[64];
+	char config[96], socket[96], nvme[96], log[96];
+	pid_t pid; /* 0: not running */
+	int notify_fd;
+};
+
+#define SYSTEM_READY_MS 60000
+#define SYSTEM_STOP_MS  20000
+
+/* Makes the folder. In `config` "@NVME@" stands for the nvme folder; the socket is added. */
+void system_prepare(struct system *s, const char *config);
+/* Starts build/tierd (or $TIERD_BIN) and waits until it is ready. */
+void system_launch(struct system *s);
+/* Both. */
+void system_start(struct system *s, const char *config);
+
+/* SIGTERM; fails the test unless it ends with status 0 in time. */
+void system_end(struct system *s);
+/* SIGKILL, and waits for the end. */
+void system_kill(struct system *s);
+/* Ends it if it runs; fails the test if it left a file; removes the folder. */
+void system_stop(struct system *s);
+
+/* Starts another one on the same configuration and returns its exit status; its log is appended. */
+int system_run_again(struct system *s);
+bool system_log_has(const struct system *s, const char *text);
+/* Waits until the log has it, at most `timeout_ms`. */
+bool system_log_waits(const struct system *s, const char *text, int timeout_ms);
+
+/* CPU time of the daemon so far, and how often it gave up the CPU by itself. */
+uint64_t system_cpu_ns(const struct system *s);
+uint64_t system_switches(const struct system *s);
+
+/* Runs `body` in a process of its own; its end is waited for by system_child_end(). */
+pid_t system_child(void (*body)(struct system *s, void *arg), struct system *s, void *arg);
+/* Fails the test unless it ends with status 0 within `timeout_ms`. */
+void system_child_end(struct system *s, pid_t pid, int timeout_ms);
+/* Prints the log and fails the test. */
+_Noreturn void system_fail(const struct system *s, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#endif
