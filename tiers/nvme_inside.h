@@ -16,9 +16,9 @@
 #include "base/list.h"
 #include "tiers/nvme.h"
 
-/* A device keeps its first and last MiB: superblocks and partition tables live there, and what
- * clients write must never look like one to whoever probes the device. */
-#define NVME_DEVICE_EDGE MIB(1)
+/* A device keeps its first and last 4 MiB: all that blkid knows of (superblocks, partition tables)
+ * lives there, and what clients write must never look like one to whoever probes the device. */
+#define NVME_DEVICE_EDGE MIB(4)
 
 /* Where the bytes are, and how they may be reached. Filled by nvme_file_open(). */
 struct nvme_file {
@@ -44,10 +44,12 @@ void nvme_seam_init(struct nvme_seam *seam, const struct fault_config *config);
 /* What the lane is to believe instead of `result` of a request of `bytes` at `buffer`, and when. */
 int nvme_seam_pass(struct nvme_seam *seam, uint8_t op, void *buffer, uint64_t bytes, int result,
 		   uint64_t *ret_delay_ns);
-/* Answers that a test gives in place of the kernel: 0 means ask the kernel. Set before open. */
+/* Answers that a test gives in place of the kernel; 0 means ask the kernel. Set before open. */
 struct nvme_refusals {
+	int (*tmpfile)(void);
 	int (*fallocate)(uint64_t offset, uint64_t bytes);
 	int (*register_buffer)(unsigned number, uint64_t bytes);
+	int (*completion)(uint8_t op, uint64_t bytes); /* before the faults of the configuration */
 };
 extern struct nvme_refusals nvme_refusals;
 

@@ -122,13 +122,14 @@ static int create_and_unlink(const char *folder)
 
 static int open_nameless(const char *folder, struct err *err)
 {
-	/* O_EXCL: nobody can give it a name later. */
-	int fd = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	int fd = nvme_refusals.tmpfile != NULL ? nvme_refusals.tmpfile() : 0;
 
-	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+	/* O_EXCL: nobody can give it a name later. */
+	if (fd == 0)
+		fd = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	fd = fd == -1 ? -errno : fd;
+	if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL)
 		fd = create_and_unlink(folder);
-	else if (fd < 0)
-		fd = -errno;
 	if (fd < 0)
 		return err_set(err, -fd, "%s: no file can be made in this folder: %s", folder,
 			       strerror(-fd));

@@ -17,6 +17,11 @@ int nvme_seam_pass(struct nvme_seam *seam, uint8_t op, void *buffer, uint64_t by
 	struct fault_decision d;
 
 	*ret_delay_ns = 0;
+	if (nvme_refusals.completion != NULL && result >= 0) {
+		int r = nvme_refusals.completion(op, bytes);
+
+		result = r != 0 ? r : result;
+	}
 	if (seam->faults.config == NULL)
 		return result;
 	d = fault_decide(&seam->faults, op != XFER_READ, bytes);

@@ -81,12 +81,8 @@ struct io_uring_sqe *nvme_take_sqe(struct nvme *n)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&n->ring.uring);
 
-	/* Each slot has at most one request in the ring, and the ring has room for all and the
-	 * poll; but what a failed submission left behind still occupies it. */
-	if (sqe == NULL) {
-		nvme_submit(n);
-		sqe = io_uring_get_sqe(&n->ring.uring);
-	}
+	/* The ring has room for one request a slot, the poll and a timeout: there are never more.
+	 */
 	ASSERT(sqe != NULL);
 	return sqe;
 }
@@ -220,6 +216,10 @@ static void whole_came(struct nvme *n, struct nvme_slot *s)
 		finish(n, s, 0);
 	} else if (!s->reread) {
 		s->reread = true;
+		/* By the mapping this time: a registered buffer holds on to the pages that were
+		 * there when it was registered, and somebody may have punched them out of the file.
+		 */
+		s->buffer_index = -1;
 		again(n, s, 0);
 	} else {
 		fail(n, s, -EBADMSG, "EBADMSG, CRC-32C differs, twice");

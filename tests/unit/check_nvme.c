@@ -229,6 +229,8 @@ static void go_on_by(uint32_t unit)
 	struct nvme *n;
 	struct rig rig;
 	uint64_t retries = 0;
+	/* Three units and 64 operations a round: 100,000 of them where there is time. */
+	unsigned rounds = getenv("TIERD_TEST_LONG") != NULL ? 521 : 60;
 
 	fault_on(&rig);
 	rig.config.options.fault.short_read = rig.config.options.fault.short_write = 500;
@@ -237,7 +239,7 @@ static void go_on_by(uint32_t unit)
 	rig_start(&rig);
 	n = (struct nvme *)rig.tier;
 	n->file.unit = MAX(n->file.unit, unit);
-	for (unsigned round = 0; round < 100; round++) {
+	for (unsigned round = 0; round < rounds; round++) {
 		struct xfer x[32];
 
 		for (unsigned i = 0; i < 32; i++) {
@@ -274,6 +276,89 @@ START_TEST(short_completions_go_on_where_they_stopped)
 	go_on_by(512);
 	go_on_by(4096);
 	go_on_by(1);
+}
+END_TEST
+
+static int interrupted(uint8_t op, uint64_t bytes)
+{
+	static unsigned calls;
+
+	switch (calls++ % 4) {
+	case 0:
+		return -EINTR;
+	case 1:
+		return -EAGAIN;
+	default:
+		return 0;
+	}
+}
+
+START_TEST(interrupted_requests_are_tried_again)
+{
+	struct xfer x[8];
+	unsigned retries = 0;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_start(&rig);
+	nvme_refusals.completion = interrupted;
+	rig_fill(rig.host, KIB(512), 2);
+	for (unsigned i = 0; i < 8; i++)
+		x[i] = rig_xfer(XFER_WRITE, i * KIB(64), rig.host + i * KIB(64), KIB(64));
+	rig_run(&rig, x, 8, NULL);
+	for (unsigned i = 0; i < 8; i++) {
+		ck_assert_int_eq(x[i].result, 0);
+		retries += x[i].retries;
+		ck_assert_int_eq(rig_read(&rig, x[i].offset, x[i].host, x[i].bytes, x[i].crc), 0);
+	}
+	ck_assert_uint_ge(retries, 8);
+	nvme_refusals.completion = NULL;
+	rig_end(&rig);
+}
+END_TEST
+
+static int always_again(uint8_t op, uint64_t bytes)
+{
+	return -EAGAIN;
+}
+
+START_TEST(a_device_that_never_has_time_is_given_up)
+{
+	struct xfer x;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_start(&rig);
+	nvme_refusals.completion = always_again;
+	x = rig_xfer(XFER_WRITE, 0, rig.host, GRANULE);
+	rig_run(&rig, &x, 1, NULL);
+	nvme_refusals.completion = NULL;
+	ck_assert_int_eq(x.result, -EAGAIN);
+	ck_assert_uint_eq(x.retries, 200);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Registered memory whose pages were taken away and replaced: the device fills the old ones. */
+START_TEST(punched_host_memory_costs_a_second_read_and_no_data)
+{
+	struct xfer x;
+	uint32_t crc;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_start(&rig);
+	rig_fill(rig.host, MIB(1), 4);
+	ck_assert_int_eq(rig_write(&rig, 0, rig.host, MIB(1), &crc), 0);
+	ck_assert_int_eq(madvise(rig.host, MIB(1), MADV_REMOVE), 0);
+	x = rig_xfer(XFER_READ, 0, rig.host, MIB(1));
+	x.crc = crc;
+	rig_run(&rig, &x, 1, NULL);
+	ck_assert_int_eq(x.result, 0);
+	ck_assert_uint_eq(crc, crc32c(0, rig.host, MIB(1)));
+	if (((struct nvme *)rig.tier)->ring.registered_count == 2)
+		ck_assert_uint_eq(x.retries, 1);
+	rig_end(&rig);
 }
 END_TEST
 
@@ -466,7 +551,10 @@ UNIT_MAIN("nvme", every_size_comes_back_whole_with_its_crc, a_large_tensor_goes_
 	  a_wrong_crc_is_read_again_once_and_nothing_of_it_stays,
 	  eio_is_tried_again_a_few_times_and_then_named,
 	  a_passing_eio_costs_retries_and_nothing_else, one_bad_write_of_64_harms_no_other,
-	  short_completions_go_on_where_they_stopped, requests_that_move_nothing_end_in_eio,
-	  a_flipped_byte_is_found_and_read_again, a_late_completion_holds_up_no_other,
-	  a_sync_comes_after_the_writes_before_it, a_failed_sync_is_not_tried_again,
-	  demand_goes_past_a_full_depth_of_other_work, wait_sleeps_until_its_time_or_a_wake_up)
+	  short_completions_go_on_where_they_stopped, interrupted_requests_are_tried_again,
+	  a_device_that_never_has_time_is_given_up,
+	  punched_host_memory_costs_a_second_read_and_no_data,
+	  requests_that_move_nothing_end_in_eio, a_flipped_byte_is_found_and_read_again,
+	  a_late_completion_holds_up_no_other, a_sync_comes_after_the_writes_before_it,
+	  a_failed_sync_is_not_tried_again, demand_goes_past_a_full_depth_of_other_work,
+	  wait_sleeps_until_its_time_or_a_wake_up)

@@ -12,12 +12,14 @@
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void refused(struct rig *rig, int code, const char *part)
@@ -136,6 +138,63 @@ START_TEST(without_fallocate_the_file_is_sparse_and_works)
 	ck_assert_ptr_nonnull(strstr(rig.tier->base.chosen, "space not reserved"));
 	rig_round_trip(&rig);
 	rig_end(&rig);
+}
+END_TEST
+
+static int no_tmpfile(void)
+{
+	return -EOPNOTSUPP;
+}
+
+START_TEST(without_o_tmpfile_the_name_is_gone_at_once)
+{
+	struct rig rig;
+
+	rig_init(&rig);
+	nvme_refusals.tmpfile = no_tmpfile;
+	rig_start(&rig);
+	nvme_refusals.tmpfile = NULL;
+	/* While the tier is open: an empty folder can be removed, and the file lives on. */
+	ck_assert_int_eq(rmdir(rig.folder), 0);
+	rig_round_trip(&rig);
+	ck_assert_int_eq(mkdir(rig.folder, 0700), 0);
+	rig_end(&rig);
+}
+END_TEST
+
+START_TEST(a_signal_ends_a_reservation)
+{
+	sigset_t term, was;
+	struct rig rig;
+
+	rig_init(&rig);
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	ck_assert_int_eq(sigprocmask(SIG_BLOCK, &term, &was), 0);
+	ck_assert_int_eq(raise(SIGTERM), 0);
+	refused(&rig, EINTR, "a signal ended the reservation");
+	ck_assert_int_eq(sigwaitinfo(&term, NULL), SIGTERM);
+	ck_assert_int_eq(sigprocmask(SIG_SETMASK, &was, NULL), 0);
+	rig_end(&rig);
+}
+END_TEST
+
+static void killed(struct rig *rig)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		rig_start(rig);
+		raise(SIGKILL);
+	}
+	CHILD(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+}
+
+START_TEST(a_killed_owner_leaves_nothing)
+{
+	for (int i = 0; i < 5; i++)
+		rig_in_child(killed, false); /* ends with the folder's rmdir() */
 }
 END_TEST
 
@@ -437,7 +496,8 @@ END_TEST
 UNIT_MAIN("nvme_open", paths_that_cannot_be_used_are_refused_with_the_reason,
 	  a_link_to_a_folder_is_that_folder, sizes_that_cannot_be_are_refused_with_both_numbers,
 	  without_fallocate_the_file_is_sparse_and_works,
-	  a_disk_that_fills_during_reservation_gets_everything_back,
+	  without_o_tmpfile_the_name_is_gone_at_once, a_signal_ends_a_reservation,
+	  a_killed_owner_leaves_nothing, a_disk_that_fills_during_reservation_gets_everything_back,
 	  a_folder_that_cannot_be_written_is_refused, ramfs_takes_no_direct_io,
 	  tmpfs_takes_anything_and_is_given_4_kib, a_read_only_mount_is_refused,
 	  a_full_disk_fails_the_write_and_recovers, more_than_is_free_is_refused,

@@ -244,6 +244,8 @@ static double run(struct bench *b, int mode, uint64_t seconds, uint64_t blocks)
 	bool good = true;
 
 	b->completed_bytes = 0;
+	/* From the start of the space, as fio does: what is below may have a cache of its own. */
+	b->next[0] = b->next[1] = 0;
 	for (; submitted < b->xfer_count && (blocks == 0 || submitted < blocks); submitted++)
 		submit(b, &b->xfers[submitted],
 		       mode == MODE_WRITE || (mode == MODE_MIXED && submitted % 2 == 1),
