@@ -185,6 +185,7 @@ static void forget_stale(struct policy *p, uint64_t now_ns)
 			return;
 		tensor = p->ring[p->oldest % p->capacity];
 		slot = slot_of(p, tensor);
+		ASSERT(slot->order.mark && slot->position == p->oldest);
 		/* A full ring gives up its oldest whatever its age. */
 		if (p->next - p->oldest < p->capacity &&
 		    (now_ns < slot->hinted_ns || now_ns - slot->hinted_ns <= p->hint_life_ns))
