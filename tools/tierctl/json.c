@@ -35,27 +35,48 @@ static bool steers_a_terminal(uint32_t c)
 	       (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
-/* `backslash` is what a backslash is written as. */
+/* Bytes from `s` on that stand for themselves, 0 when the first does not. */
+static size_t plain_length(const unsigned char *s, size_t count)
+{
+	size_t n = 0, length;
+	uint32_t c;
+
+	while (n < count && s[n] != '\\' && s[n] != '"' &&
+	       (length = utf8_length(s + n, count - n, &c)) > 0 && !steers_a_terminal(c))
+		n += length;
+	return n;
+}
+
+/* Bytes of what cannot stand for itself: a whole character, so that none is cut. */
+static size_t strange_length(const unsigned char *s, size_t count)
+{
+	uint32_t c;
+
+	return MAX(utf8_length(s, count, &c), 1);
+}
+
 static void put_escaped(FILE *to, const char *bytes, size_t count, bool json)
 {
-	const unsigned char *s = (const unsigned char *)bytes;
+	const unsigned char *s = (const unsigned char *)bytes, *end = s + count;
 	const char *backslash = json ? "\\\\" : "\\";
 
-	for (size_t i = 0; i < count;) {
-		uint32_t c = 0;
-		size_t length = utf8_length(s + i, count - i, &c);
-		bool raw = length > 0 && !steers_a_terminal(c);
+	while (s < end) {
+		size_t n = plain_length(s, (size_t)(end - s));
 
-		if (raw && c == '\\')
+		fwrite(s, 1, n, to);
+		s += n;
+		if (s == end)
+			return;
+		if (*s == '\\') {
 			fprintf(to, "%s%s", backslash, backslash);
-		else if (raw && c == '"' && json)
-			fputs("\\\"", to);
-		else if (raw)
-			fwrite(s + i, 1, length, to);
-		else
-			for (size_t b = 0; b < MAX(length, 1); b++)
-				fprintf(to, "%sx%02x", backslash, s[i + b]);
-		i += MAX(length, 1);
+			s++;
+		} else if (*s == '"') {
+			fputs(json ? "\\\"" : "\"", to);
+			s++;
+		} else {
+			for (n = strange_length(s, (size_t)(end - s)); n > 0; n--)
+				fprintf(to, "%sx%02x", backslash, *s++);
+		}
 	}
 }
 
@@ -69,8 +90,11 @@ static void begin(struct json *j, const char *key)
 	if (j->follows)
 		fputc(',', j->to);
 	j->follows = true;
-	if (key != NULL)
-		fprintf(j->to, "\"%s\":", key);
+	if (key != NULL) {
+		fputc('"', j->to);
+		fputs(key, j->to);
+		fputs("\":", j->to);
+	}
 }
 
 void json_open(struct json *j, const char *key, char bracket)
