@@ -24,8 +24,8 @@ const struct config_row dram_rows[] = {
 	  CONFIG_REQUIRED, "Bytes of host memory, taken at start; in % of the machine's memory or "
 	  "of the tightest limit of the container.", NULL, NULL },
 	{ "huge_pages", CONFIG_CHOICE, offsetof(struct dram_config, huge_pages), "try", NULL, NULL,
-	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel gives "
-	  "them to shared memory.", huge_names, NULL },
+	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel "
+	  "gives them to shared memory.", huge_names, NULL },
 	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
 	  "Where the memory lies: on the nodes that have CPUs, on all nodes with DRAM, or wherever "
 	  "the kernel puts it.", numa_names, NULL },

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of mapped tiers as the system sees it: exact size, all of it there, refused when it is
+ * not to be had, and the time that a slower device would take. What every tier owes is in
+ * tests/conformance/check_tiers.c.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "tiers/arena.h"
+#include "tiers/dram.h"
+#include "tiers/hugepage.h"
+#include "tiers/limits.h"
+#include "tiers/memory.h"
+
+static uint64_t status_bytes(const char *key)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	uint64_t kib = 0;
+	char line[256];
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		if (strncmp(line, key, strlen(key)) == 0)
+			kib = strtoull(line + strlen(key), NULL, 10);
+	fclose(f);
+	return kib << 10;
+}
+
+static struct topology *this_machine(void)
+{
+	struct topology *topo;
+	struct err err = ERR_INIT;
+
+	log_configure("warn");
+	ck_assert_int_eq(topo_open(&topo, &err), 0);
+	return topo;
+}
+
+static struct tier *open_dram(struct dram_config *c, const struct topology *topo)
+{
+	struct err err = ERR_INIT;
+	struct tier *t;
+
+	ck_assert_msg(dram_ops.open(c, topo, &t, &err) == 0, "%s", err.text);
+	return t;
+}
+
+static uint64_t file_bytes(struct tier *t)
+{
+	struct arena_token token;
+	struct err err = ERR_INIT;
+	struct stat st;
+
+	ck_assert_int_eq(t->base.ops->export_arena(t, &token, &err), 0);
+	ck_assert_int_eq(fstat(token.fd, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, token.bytes);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+START_TEST(dram_is_exactly_as_large_as_configured_and_all_of_it_is_there)
+{
+	static const uint64_t sizes[] = { MIB(1), MIB(257), MIB(300) + 4096 };
+	struct topology *topo = this_machine();
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		for (int numa = TOPO_NEAREST; numa <= TOPO_OFF; numa++) {
+			struct dram_config c = { .size.bytes = sizes[i],
+						 .numa = numa,
+						 .huge_pages = ARENA_HUGE_OFF };
+			uint64_t before = status_bytes("VmRSS:"), real;
+			struct tier *t = open_dram(&c, topo);
+
+			real = status_bytes("VmRSS:") - before;
+			ck_assert_uint_eq(t->base.bytes, sizes[i]);
+			ck_assert_uint_eq(file_bytes(t), sizes[i]);
+			ck_assert_uint_ge(real, sizes[i] - sizes[i] / 50);
+			ck_assert_uint_le(real, sizes[i] + sizes[i] / 50 + MIB(64));
+			t->base.ops->close(t);
+		}
+	}
+	topo_close(topo);
+}
+END_TEST
+
+START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched)
+{
+	struct topology *topo = this_machine();
+	struct limits limits;
+	struct err err = ERR_INIT;
+	struct dram_config c = { .huge_pages = ARENA_HUGE_OFF };
+	uint64_t before = status_bytes("VmHWM:");
+	struct tier *t = NULL;
+	char wanted[64];
+
+	ck_assert_int_eq(limits_read("", &limits, &err), 0);
+	c.size.bytes = limits.available.bytes + GIB(1);
+	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -ENOMEM);
+	ck_assert_ptr_null(t);
+	snprintf(wanted, sizeof(wanted), "dram: %" PRIu64 " MiB are wanted", c.size.bytes >> 20);
+	ck_assert_msg(strstr(err.text, wanted) != NULL, "%s", err.text);
+	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
+	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(16));
+	topo_close(topo);
+}
+END_TEST
+
+START_TEST(a_size_in_percent_is_of_the_machine_or_its_container)
+{
+	struct topology *topo = this_machine();
+	struct dram_config c = { .size.permille = 5, .huge_pages = ARENA_HUGE_OFF };
+	struct limits limits;
+	struct err err = ERR_INIT;
+	struct tier *t = open_dram(&c, topo);
+
+	ck_assert_int_eq(limits_read("", &limits, &err), 0);
+	ck_assert_uint_eq(t->base.bytes, ALIGN_UP(limits.total.bytes / 1000 * 5, 4096));
+	t->base.ops->close(t);
+	topo_close(topo);
+}
+END_TEST
+
+/* A memory cgroup of this process's own; false where it may not make one. */
+static bool enter_cgroup(uint64_t limit, char *folder, size_t room)
+{
+	static const char *const tops[][2] = {
+		{ "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+		{ "/sys/fs/cgroup", "memory.max" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(tops); i++) {
+		char path[256];
+		FILE *f;
+
+		snprintf(folder, room, "%s/tierd-test-%d", tops[i][0], getpid());
+		if (mkdir(folder, 0700) < 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", folder, tops[i][1]);
+		f = fopen(path, "r+e");
+		if (f != NULL) {
+			fprintf(f, "%" PRIu64 "\n", limit);
+			fclose(f);
+			snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
+			f = fopen(path, "we");
+			ck_assert_ptr_nonnull(f);
+			fprintf(f, "%d\n", getpid());
+			ck_assert_int_eq(fclose(f), 0);
+			return true;
+		}
+		rmdir(folder);
+	}
+	return false;
+}
+
+static void leave_cgroup(const char *folder)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/../cgroup.procs", folder);
+	f = fopen(path, "we");
+	ck_assert_ptr_nonnull(f);
+	fprintf(f, "%d\n", getpid());
+	ck_assert_int_eq(fclose(f), 0);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+
+START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
+{
+	struct dram_config c = { .size.bytes = MIB(128), .huge_pages = ARENA_HUGE_OFF };
+	struct topology *topo = this_machine();
+	struct err err = ERR_INIT;
+	struct tier *t = NULL;
+	char folder[128];
+
+	if (!enter_cgroup(MIB(64), folder, sizeof(folder))) {
+		printf("skipped: no memory cgroup can be made here (root, and a controller)\n");
+		topo_close(topo);
+		return;
+	}
+	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -ENOMEM);
+	ck_assert_msg(strstr(err.text, folder) != NULL, "%s", err.text);
+	c.size = (struct config_bytes){ .permille = 500 };
+	t = open_dram(&c, topo);
+	ck_assert_uint_eq(t->base.bytes, ALIGN_UP(MIB(64) / 1000 * 500, 4096));
+	t->base.ops->close(t);
+	leave_cgroup(folder);
+	topo_close(topo);
+}
+END_TEST
+
+START_TEST(huge_pages_are_had_refused_or_done_without_as_asked)
+{
+	struct topology *topo = this_machine();
+	struct dram_config c = { .size.bytes = MIB(33), .huge_pages = ARENA_HUGE_REQUIRE };
+	bool pool = hugepage_pool_bytes() >= MIB(34), advice = hugepage_shmem_advice();
+	struct err err = ERR_INIT;
+	struct tier *t;
+	int r = dram_ops.open(&c, topo, &t, &err);
+
+	if (pool) {
+		ck_assert_msg(r == 0, "%s", err.text);
+		ck_assert_uint_eq(t->base.bytes, MIB(34));
+		ck_assert_ptr_nonnull(strstr(t->base.chosen, "2 MiB pages of the pool"));
+	} else if (r < 0) {
+		ck_assert_int_eq(r, -ENOMEM);
+		ck_assert_msg(strstr(err.text, advice ? "transparent" : "free in the pool") != NULL,
+			      "%s", err.text);
+	} else {
+		ck_assert(advice);
+		ck_assert_uint_ge(hugepage_mapped_bytes(t->base.host_base, MIB(33)), MIB(31));
+	}
+	if (r == 0)
+		t->base.ops->close(t);
+	c.huge_pages = ARENA_HUGE_TRY;
+	t = open_dram(&c, topo);
+	ck_assert_ptr_nonnull(strstr(t->base.chosen, pool     ? "pool"
+						     : advice ? "transparent"
+							      : "4 KiB pages"));
+	t->base.ops->close(t);
+	topo_close(topo);
+}
+END_TEST
+
+START_TEST(the_memory_backend_reserves_all_and_touches_nothing)
+{
+	struct memory_config c = { .size.bytes = MIB(200) };
+	uint64_t before = status_bytes("VmRSS:");
+	struct err err = ERR_INIT;
+	struct tier *t;
+
+	log_configure("warn");
+	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_uint_eq(file_bytes(t), MIB(200));
+	ck_assert_uint_lt(status_bytes("VmRSS:") - before, MIB(8));
+	t->base.ops->close(t);
+	c.size = (struct config_bytes){ .permille = 100 };
+	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "%"));
+}
+END_TEST
+
+START_TEST(zeroing_leaves_pages_alone_that_were_never_touched)
+{
+	struct arena_options o = { .name = "zero", .bytes = MIB(64), .huge = ARENA_HUGE_OFF };
+	struct err err = ERR_INIT;
+	struct arena a;
+	uint64_t before;
+
+	ck_assert_int_eq(arena_create(&o, &a, &err), 0);
+	memset((char *)a.base + MIB(32) + 100, 1, 8192);
+	before = status_bytes("VmRSS:");
+	arena_zero(&a, 0, MIB(64));
+	ck_assert_uint_lt(status_bytes("VmRSS:") - before, MIB(1));
+	for (uint64_t i = 0; i < 3 * 4096; i++)
+		ck_assert_uint_eq(((char *)a.base)[MIB(32) + i], 0);
+	arena_destroy(&a);
+}
+END_TEST
+
+START_TEST(trim_gives_memory_back_and_a_later_write_reserves_it_anew)
+{
+	struct arena_options o = { .name = "trim", .bytes = MIB(32), .huge = ARENA_HUGE_OFF };
+	struct err err = ERR_INIT;
+	struct stat st;
+	struct arena a;
+
+	ck_assert_int_eq(arena_create(&o, &a, &err), 0);
+	arena_trim(&a, MIB(8), MIB(16));
+	ck_assert_int_eq(fstat(a.fd, &st), 0);
+	ck_assert_int_eq(st.st_blocks * 512, MIB(16));
+	arena_trim(&a, 0, 4095); /* no whole page */
+	ck_assert_int_eq(arena_reserve(&a, MIB(8) + 1, MIB(4)), 0);
+	ck_assert_int_eq(fstat(a.fd, &st), 0);
+	ck_assert_int_eq(st.st_blocks * 512, MIB(20) + 4096);
+	arena_destroy(&a);
+}
+END_TEST
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_THREAD, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+/* The lane by hand, so that its processor time can be told: 64 MB/s, without a busy loop. */
+START_TEST(a_bandwidth_is_kept_asleep)
+{
+	struct memory_config c = { .size.bytes = MIB(32), .bandwidth = 64000000 };
+	struct xfer x = { .op = XFER_READ, .bytes = MIB(16), .host = malloc(MIB(16)) }, *done[1];
+	struct err err = ERR_INIT;
+	uint64_t begin, ns;
+	unsigned turns = 0;
+	struct tier *t;
+	double cpu;
+
+	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
+	memset(x.host, 1, x.bytes);
+	memset(t->base.host_base, 1, x.bytes);
+	cpu = cpu_seconds();
+	begin = clock_now_ns();
+	ck_assert_int_eq(t->base.ops->queue(t, &x), 0);
+	t->base.ops->commit(t);
+	for (; t->base.ops->reap(t, done, 1) == 0; turns++)
+		t->base.ops->wait(t, -1);
+	ns = clock_now_ns() - begin;
+	cpu = cpu_seconds() - cpu;
+	ck_assert_uint_ge(ns, 255 * NS_PER_MS); /* 262 ms less the slack */
+	ck_assert_uint_lt(turns, 64);           /* two a piece, or four when woken early */
+	ck_assert_msg(cpu < 0.1, "%.3f s of processor time in %.3f s", cpu, (double)ns * 1e-9);
+	t->base.ops->lane_stop(t);
+	t->base.ops->close(t);
+	free(x.host);
+}
+END_TEST
+
+UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_there,
+	  memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched,
+	  a_size_in_percent_is_of_the_machine_or_its_container,
+	  a_container_limit_is_seen_before_the_kernel_kills,
+	  huge_pages_are_had_refused_or_done_without_as_asked,
+	  the_memory_backend_reserves_all_and_touches_nothing,
+	  zeroing_leaves_pages_alone_that_were_never_touched,
+	  trim_gives_memory_back_and_a_later_write_reserves_it_anew, a_bandwidth_is_kept_asleep)
