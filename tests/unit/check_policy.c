@@ -186,6 +186,23 @@ START_TEST(hotness_keeps_its_order_over_any_time)
 }
 END_TEST
 
+START_TEST(hotness_keeps_the_cold_ones_cold_when_its_buckets_go_round)
+{
+	/* Waits of up to twice what all buckets span, one after the other. */
+	for (unsigned wait_s = 1; wait_s < 130; wait_s++) {
+		struct world w;
+
+		open_full(&w, "hotness", 3, "half_life", "1s");
+		for (uint32_t i = 1; i < 3; i++) {
+			w.now_ns += wait_s * NS_PER_S;
+			world_use(&w, i);
+		}
+		EXPECT(&w, 0, 1, 2);
+		world_close(&w);
+	}
+}
+END_TEST
+
 START_TEST(hotness_weighs_size_and_the_cost_to_bring_back)
 {
 	struct world w;
@@ -353,7 +370,9 @@ UNIT_MAIN("policy", lru_goes_by_last_use, lru_remembers_the_order_of_those_it_co
 	  a_pass_that_comes_back_the_way_it_went_suits_lru,
 	  pin_fraction_keeps_its_share_against_other_classes,
 	  pin_fraction_follows_the_size_of_the_class, hotness_goes_by_decayed_uses,
-	  hotness_keeps_its_order_over_any_time, hotness_weighs_size_and_the_cost_to_bring_back,
-	  next_use_evicts_what_is_needed_last, next_use_forgets_hints_that_nobody_follows,
-	  next_use_prefetches_in_the_order_of_need, next_use_is_belady_where_everything_is_hinted,
+	  hotness_keeps_its_order_over_any_time,
+	  hotness_keeps_the_cold_ones_cold_when_its_buckets_go_round,
+	  hotness_weighs_size_and_the_cost_to_bring_back, next_use_evicts_what_is_needed_last,
+	  next_use_forgets_hints_that_nobody_follows, next_use_prefetches_in_the_order_of_need,
+	  next_use_is_belady_where_everything_is_hinted,
 	  seqset_finds_neighbours_as_a_plain_array_does)
