@@ -329,6 +329,39 @@ START_TEST(a_bandwidth_is_kept_asleep)
 }
 END_TEST
 
+/* As the daemon does it: the configuration alone asks for faults. */
+START_TEST(faults_of_the_configuration_stand_around_the_tier)
+{
+	static const char text[] = "size: 4MiB\nfault: {seed: 7, write_error: 100%, count: 1}\n";
+	struct memory_config c = { 0 };
+	struct xfer x = { .op = XFER_WRITE, .bytes = 4096, .host = malloc(4096) }, *done[1];
+	struct err err = ERR_INIT;
+	struct tier *t;
+
+	ck_assert_msg(config_load_text(memory_rows, "t", text, strlen(text), &c, &err) == 0, "%s",
+		      err.text);
+	ck_assert_uint_eq(c.size.bytes, MIB(4));
+	ck_assert_uint_eq(c.bandwidth, 0);
+	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_ptr_ne(t->base.ops, &memory_ops);
+	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
+	memset(x.host, 3, x.bytes);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(t->base.ops->queue(t, &x), 0);
+		t->base.ops->commit(t);
+		while (t->base.ops->reap(t, done, 1) == 0)
+			t->base.ops->wait(t, 0);
+		ck_assert_int_eq(x.result, i == 0 ? -EIO : 0);
+		x.result = 0;
+	}
+	ck_assert_int_eq(memcmp(t->base.host_base, x.host, x.bytes), 0);
+	t->base.ops->lane_stop(t);
+	t->base.ops->close(t);
+	config_free(memory_rows, &c);
+	free(x.host);
+}
+END_TEST
+
 UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_there,
 	  memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched,
 	  a_size_in_percent_is_of_the_machine_or_its_container,
@@ -336,4 +369,5 @@ UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_ther
 	  huge_pages_are_had_refused_or_done_without_as_asked,
 	  the_memory_backend_reserves_all_and_touches_nothing,
 	  zeroing_leaves_pages_alone_that_were_never_touched,
-	  trim_gives_memory_back_and_a_later_write_reserves_it_anew, a_bandwidth_is_kept_asleep)
+	  trim_gives_memory_back_and_a_later_write_reserves_it_anew, a_bandwidth_is_kept_asleep,
+	  faults_of_the_configuration_stand_around_the_tier)
