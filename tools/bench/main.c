@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/bench_nvme.h"
+
+static const struct bench benches[] = {
+	{ "acquire", "hits: latency and system calls, 1 and 8 clients, with and without a storm",
+	  bench_acquire, NULL },
+	{ "miss", "latency, throughput and control thread's time, a tier pair and size", bench_miss,
+	  NULL },
+	{ "nvme", "read, write and mixed GB/s through the tier, without a daemon", NULL,
+	  bench_nvme },
+	{ "scale", "a million named tensors: creates, memory, hits, idle time", bench_scale, NULL },
+	{ "verify", "sizes and patterns whole through every tier", bench_verify, NULL },
+};
+
+enum { OPTION_JSON, OPTION_SOCKET, OPTION_DIR, OPTION_CLIENTS, OPTION_SECONDS, OPTION_LONG };
+
+static const struct option options[] = {
+	{ "json", no_argument, NULL, OPTION_JSON },
+	{ "socket", required_argument, NULL, OPTION_SOCKET },
+	{ "dir", required_argument, NULL, OPTION_DIR },
+	{ "clients", required_argument, NULL, OPTION_CLIENTS },
+	{ "seconds", required_argument, NULL, OPTION_SECONDS },
+	{ "long", no_argument, NULL, OPTION_LONG },
+	{ "help", no_argument, NULL, 'h' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: tierd-bench [--json] BENCHMARK [OPTION...]\n\n", to);
+	for (size_t i = 0; i < ARRAY_SIZE(benches); i++)
+		fprintf(to, "  %-8s %s\n", benches[i].name, benches[i].help);
+	fputs("\n"
+	      "  --json         an object a line\n"
+	      "  --socket PATH  measure this daemon; else a private one is started and ended\n"
+	      "  --dir DIR      where the private daemon's nvme file lies (else $TMPDIR, /tmp)\n"
+	      "  --clients N    acquire: this many clients only\n"
+	      "  --seconds N    acquire: each measurement (2)\n"
+	      "  --long         verify: sizes above 4 GiB too\n"
+	      "\n"
+	      "nvme has options of its own: --dir DIR is required, tierd-bench nvme lists them.\n",
+	      to);
+}
+
+static bool take_option(struct bench_options *o, int c)
+{
+	switch (c) {
+	case OPTION_JSON:
+		o->json = true;
+		return true;
+	case OPTION_SOCKET:
+		o->socket = optarg;
+		return true;
+	case OPTION_DIR:
+		o->dir = optarg;
+		return true;
+	case OPTION_CLIENTS:
+		o->clients = (unsigned)strtoul(optarg, NULL, 10);
+		return o->clients > 0;
+	case OPTION_SECONDS:
+		o->seconds = (unsigned)strtoul(optarg, NULL, 10);
+		return o->seconds > 0;
+	case OPTION_LONG:
+		o->is_long = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static const struct bench *find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(benches); i++)
+		if (strcmp(benches[i].name, name) == 0)
+			return &benches[i];
+	return NULL;
+}
+
+/* The benchmark takes the rest of the line; a --json before its name goes along. */
+static int run_alone(const struct bench *b, bool json, int argc, char **argv)
+{
+	char **args = calloc((size_t)argc + 2, sizeof(*args)), flag[] = "--json";
+	int n = 0, status;
+
+	if (args == NULL)
+		return 1;
+	args[n++] = argv[0];
+	if (json)
+		args[n++] = flag;
+	for (int i = 1; i < argc; i++)
+		args[n++] = argv[i];
+	optind = 1;
+	status = b->run_alone(n, args);
+	free(args);
+	return status;
+}
+
+/* Takes options up to the first other word; -1: go on, else the status to end with. */
+static int parse(struct bench_options *o, int argc, char **argv)
+{
+	int c;
+
+	while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+		if (c == 'h') {
+			usage(stdout);
+			return EXIT_SUCCESS;
+		}
+		if (!take_option(o, c)) {
+			usage(stderr);
+			return 2;
+		}
+	}
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_options o = { .seconds = 2, .dir = getenv("TMPDIR") };
+	const struct bench *b;
+	int status = parse(&o, argc, argv), first;
+
+	if (status >= 0)
+		return status;
+	first = optind;
+	b = first < argc ? find(argv[first]) : NULL;
+	if (b == NULL) {
+		usage(stderr);
+		return 2;
+	}
+	if (b->run_alone != NULL)
+		return run_alone(b, o.json, argc - first, argv + first);
+	optind = 1;
+	status = parse(&o, argc - first, argv + first);
+	if (status >= 0)
+		return status;
+	if (optind < argc - first) {
+		usage(stderr);
+		return 2;
+	}
+	return b->run(&o);
+}
