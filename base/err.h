@@ -19,8 +19,8 @@ struct err {
 
 #define ERR_INIT { 0, "" }
 
-/* Fills `err` (which may be NULL) and returns `-code`. `code` is a positive errno; the text is lower
- * case, names the object first and has no full stop. */
+/* Fills `err` (which may be NULL) and returns `-code`. `code` is a positive errno; the text is
+ * lower case, names the object first and has no full stop. */
 int err_set(struct err *err, int code, const char *fmt, ...) PRINTF(3, 4);
 /* Puts "prefix: " before the sentence that is there; returns the code that is there. */
 int err_prefix(struct err *err, const char *fmt, ...) PRINTF(2, 3);

@@ -83,6 +83,8 @@ static void print_value(FILE *to, const struct config_row *row, const struct val
 
 	if (value->text != NULL)
 		print_text(to, value->text);
+	else if (is_default(row, value)) /* in the words of the reference: 60s, not 1min */
+		fputs(row->default_text, to);
 	else
 		fputs(value_format(row, value, spelled), to);
 	print_comment(to, row, value);

@@ -130,6 +130,8 @@ static void put_line(const char *path, const struct config_row *row, FILE *to)
 	put_range(row, to);
 	fputs(" | ", to);
 	put_cell(to, row->help != NULL ? row->help : "");
+	if (row->kind == CONFIG_LIST && row->sub->scalar_key != NULL)
+		fprintf(to, " An item that is no map stands for its `%s`.", row->sub->scalar_key);
 	fputs(" |\n", to);
 }
 
@@ -144,7 +146,7 @@ static void put_selector(const struct config_sub *sub, const char *path, FILE *t
 		sub->selector_default != NULL ? sub->selector_default : "required",
 		sub->selector_default != NULL ? "`" : "");
 	for (size_t i = 0; sub->variant(i, &choice); i++) {
-		fprintf(to, "%s`%s`: ", i != 0 ? "; " : "", choice.name);
+		fprintf(to, "%s`%s`: ", i != 0 ? " " : "", choice.name);
 		put_cell(to, choice.help != NULL ? choice.help : "");
 	}
 	fputs(" |\n", to);

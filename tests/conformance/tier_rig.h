@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tier of any backend with its lane, as the control thread drives it. One setup row a backend says
- * how to make one that is small enough for a test; a backend without a row fails the suite.
+ * A tier of any backend with its lane, as the control thread drives it. One setup row a backend
+ * says how to make one that is small enough for a test; a backend without a row fails the suite.
  */
 #ifndef TIERD_TESTS_TIER_RIG_H
 #define TIERD_TESTS_TIER_RIG_H
@@ -52,7 +52,8 @@ void rig_lend(struct rig *rig, struct xfer *x);
 void rig_wait(struct rig *rig, struct xfer **done, unsigned n);
 
 /* One range of any length, in pieces as the tier takes them, all lent at once. Returns the first
- * failure, whose xfer is left in *ret_failed unless it is NULL. WRITE fills `crcs`, READ needs it. */
+ * failure, whose xfer is left in *ret_failed unless it is NULL. WRITE fills `crcs`, READ needs
+ * it. */
 struct rig_range {
 	uint8_t op, priority;
 	uint64_t offset, from, bytes;
@@ -60,7 +61,8 @@ struct rig_range {
 	uint32_t crcs[RIG_PIECES];
 };
 int rig_run(struct rig *rig, struct rig_range *range, struct xfer *ret_failed);
-int rig_write(struct rig *rig, struct rig_range *range, uint64_t offset, void *host, uint64_t bytes);
+int rig_write(struct rig *rig, struct rig_range *range, uint64_t offset, void *host,
+	      uint64_t bytes);
 /* Reads what `range` wrote to `host`. */
 int rig_read(struct rig *rig, const struct rig_range *range, void *host);
 

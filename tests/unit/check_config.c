@@ -291,7 +291,7 @@ START_TEST(printing_names_defaults_and_spells_sizes_out)
 {
 	static const char want[] = "socket: /run/tierd/tierd.sock  # default\n"
 				   "tensors: 4Mi  # default\n"
-				   "linger: 1min  # default\n"
+				   "linger: 60s  # default\n"
 				   "tiers:\n"
 				   "  hbm:\n"
 				   "    backend: none\n"
@@ -330,11 +330,13 @@ START_TEST(the_reference_has_a_line_for_every_key_but_hidden_ones)
 		"| `socket` | path | `/run/tierd/tierd.sock` |  | Where clients connect. |\n",
 		"| `tensors` | number | `4Mi` | 1 to 16Mi | Tensors at most. |\n",
 		"| `tiers.hbm` | map | not set |  | GPU memory. |\n",
-		"| `tiers.hbm.backend` | `cuda`, `memory`, `none` | `cuda` | | `cuda`: A GPU.; ",
+		"| `tiers.hbm.backend` | `cuda`, `memory`, `none` | `cuda` | | `cuda`: A GPU. `",
 		"| `tiers.hbm(memory).size` | size | required | at least 4KiB | Bytes of the ",
 		"| `tiers.dram.numa` | `nearest`, `interleave`, `off` | `nearest` |  | Where ",
 		"| `tiers.nvme.paths[].path` | path | required |  | A folder \\| device. |\n",
 		"| `class.policy` | `lru`, `hotness` | required | | ",
+		"| `users[]` | list | empty |  | Who may connect. An item that is no map stands "
+		"for its `name`. |\n",
 		"| `high` | share | `95%` | 50% to 100% | High watermark. |\n",
 	};
 	char *text = NULL;

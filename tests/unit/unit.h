@@ -5,24 +5,45 @@
  *     START_TEST(name_says_what_holds) { ck_assert_int_eq(1 + 1, 2); } END_TEST
  *     UNIT_MAIN("module", name_says_what_holds)
  *
- * CK_RUN_CASE, CK_FORK=no and CK_VERBOSITY work as in Check's manual.
+ * Arguments of the program are the names of the tests to run, none: all. CK_FORK=no and
+ * CK_VERBOSITY work as in Check's manual.
  */
 #ifndef TIERD_TESTS_UNIT_H
 #define TIERD_TESTS_UNIT_H
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static int unit_run(const char *name, const TTest *const *tests, size_t n)
+static int unit_asked(const char *test, char *const *names)
+{
+	if (*names == NULL)
+		return 1;
+	for (; *names != NULL; names++)
+		if (strcmp(test, *names) == 0)
+			return 1;
+	return 0;
+}
+
+static int unit_run(const char *name, const TTest *const *tests, size_t n, char *const *names)
 {
 	Suite *suite = suite_create(name);
 	TCase *tcase = tcase_create(name);
 	SRunner *runner;
+	size_t added = 0;
 	int failed;
 
 	tcase_set_timeout(tcase, 300);
 	for (size_t i = 0; i < n; i++)
-		tcase_add_test(tcase, tests[i]);
+		if (unit_asked(tests[i]->name, names)) {
+			tcase_add_test(tcase, tests[i]);
+			added++;
+		}
+	if (added == 0) {
+		fprintf(stderr, "%s: no such test\n", *names);
+		exit(EXIT_FAILURE);
+	}
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
@@ -32,10 +53,10 @@ static int unit_run(const char *name, const TTest *const *tests, size_t n)
 }
 
 #define UNIT_MAIN(name, ...) \
-	int main(void) \
+	int main(int argc, char **argv) \
 	{ \
 		const TTest *const tests[] = { __VA_ARGS__ }; \
-		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0])); \
+		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0]), argv + 1); \
 	}
 
 #endif
