@@ -95,8 +95,8 @@ struct tier_ops {
 	/* C, optional. */
 	int (*export_arena)(struct tier *t, struct arena_token *ret, struct err *err);
 	/* C, optional, before lane_start: host memory that xfers will point into, which the backend
-	 * may register with its device. Failure to register is not an error; it falls back. Pages of
-	 * it must not be trimmed: the device would go on with the old ones, which nobody maps. */
+	 * may register with its device. Failure to register is not an error; it falls back. Pages
+	 * of it must not be trimmed: the device would go on with the old ones, that nobody maps. */
 	void (*host_memory)(struct tier *t, void *base, size_t bytes);
 	/* C, optional, before lane_start: the backend's share of the daemon's staging segment:
 	 * whole pages, perhaps less than it wanted (never less than one block). It stands between
