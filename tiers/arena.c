@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "tiers/hugepage.h"
+#include "tiers/limits.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -124,10 +126,21 @@ static int touch_by_hand(const struct arena *a, uint64_t offset, uint64_t bytes)
 	return 0;
 }
 
+/* The control thread, which waits, has these blocked: a large arena must not make a stop wait. */
+static bool stop_is_pending(void)
+{
+	sigset_t pending;
+
+	return sigpending(&pending) == 0 &&
+	       (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
 static int touch_piece(const struct arena *a, uint64_t offset, uint64_t bytes)
 {
 	int r;
 
+	if (stop_is_pending())
+		return -EINTR;
 	do
 		r = madvise((char *)a->base + offset, bytes, MADV_POPULATE_WRITE);
 	while (r < 0 && (errno == EINTR || errno == EAGAIN));
@@ -211,6 +224,8 @@ static int touch_all(const struct arena_options *o, struct arena *a, unsigned *r
 	t.shares[t.share_count - 1].bytes = a->bytes - t.shares[t.share_count - 1].offset;
 	*ret_threads = touch_run(&t);
 	r = atomic_load(&t.result);
+	if (r == -EINTR)
+		return err_set(err, EINTR, "%s: told to stop while memory was touched", o->name);
 	if (r < 0)
 		return err_set(err, -r, "%s: memory ended after %" PRIu64 " of %" PRIu64 " MiB: %s",
 			       o->name, atomic_load(&t.touched) >> 20, a->bytes >> 20,
@@ -332,6 +347,11 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 		*ret = a;
 		return 0;
 	}
+	if (pool.code == -EINTR)
+		return err_set(err, EINTR, "%s", pool.text);
+	r = limits_check(o->name, o->bytes, err);
+	if (r < 0)
+		return r;
 	advise = o->huge != ARENA_HUGE_OFF && o->touch && hugepage_shmem_advice();
 	if (o->huge == ARENA_HUGE_REQUIRE && !advise)
 		return err_set(err, ENOMEM,

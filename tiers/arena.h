@@ -37,6 +37,8 @@ struct arena {
 	char chosen[128];         /* "2 MiB pages of the pool, touched by 4 threads" */
 };
 
+/* -ENOMEM, before anything is touched, when the memory is not there; -EINTR when SIGTERM or SIGINT
+ * is pending and blocked. */
 int arena_create(const struct arena_options *options, struct arena *ret, struct err *err);
 void arena_destroy(struct arena *arena);
 void arena_export(const struct arena *arena, struct arena_token *ret);

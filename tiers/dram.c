@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tiers/dram.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "tiers/hugepage.h"
 #include "tiers/limits.h"
 #include "tiers/mapped.h"
 #include "tiers/topo.h"
@@ -36,30 +34,21 @@ const struct config_row dram_rows[] = {
 };
 /* clang-format on */
 
-/* The size in bytes; -ENOMEM when the memory is not there, before any of it is touched. */
 static int decide_bytes(const struct dram_config *c, uint64_t *ret, struct err *err)
 {
 	struct limits limits;
-	uint64_t bytes = c->size.bytes;
-	int r = limits_read("", &limits, err);
+	int r;
 
+	if (c->size.permille == 0) {
+		*ret = c->size.bytes;
+		return 0;
+	}
+	r = limits_read("", &limits, err);
 	if (r < 0)
 		return err_prefix(err, "dram");
-	if (c->size.permille > 0) {
-		bytes = limits.total.bytes / 1000 * c->size.permille;
-		log_info(TIER, "dram: %u.%u %% of %" PRIu64 " MiB (%s)", c->size.permille / 10,
-			 c->size.permille % 10, limits.total.bytes >> 20, limits.total.source);
-	}
-	/* The pool's pages are taken out of what is available already. */
-	if (c->huge_pages != ARENA_HUGE_OFF && hugepage_pool_bytes() >= bytes)
-		*ret = bytes;
-	else if (bytes <= limits.available.bytes)
-		*ret = bytes;
-	else
-		return err_set(err, ENOMEM,
-			       "dram: %" PRIu64 " MiB are wanted, %" PRIu64
-			       " MiB are available (%s)",
-			       bytes >> 20, limits.available.bytes >> 20, limits.available.source);
+	*ret = limits.total.bytes / 1000 * c->size.permille;
+	log_info(TIER, "dram: %u.%u %% of %" PRIu64 " MiB (%s)", c->size.permille / 10,
+		 c->size.permille % 10, limits.total.bytes >> 20, limits.total.source);
 	return 0;
 }
 

@@ -263,3 +263,18 @@ int limits_read(const char *root, struct limits *ret, struct err *err)
 	*ret = limits;
 	return 0;
 }
+
+int limits_check(const char *name, uint64_t bytes, struct err *err)
+{
+	struct limits limits;
+	int r = limits_read("", &limits, err);
+
+	if (r < 0)
+		return err_prefix(err, "%s", name);
+	if (bytes > limits.available.bytes)
+		return err_set(err, ENOMEM,
+			       "%s: %" PRIu64 " MiB are wanted, %" PRIu64 " MiB are available (%s)",
+			       name, bytes >> 20, limits.available.bytes >> 20,
+			       limits.available.source);
+	return 0;
+}

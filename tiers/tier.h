@@ -99,8 +99,8 @@ struct tier_ops {
 	 * of it must not be trimmed: the device would go on with the old ones, that nobody maps. */
 	void (*host_memory)(struct tier *t, void *base, size_t bytes);
 	/* C, optional, before lane_start: the backend's share of the daemon's staging segment:
-	 * whole pages, perhaps less than it wanted (never less than one block). It stands between
-	 * the CRC of what is written and the device: nobody changes the bytes in between. */
+	 * whole pages, perhaps less than it wanted (never less than one block). It stands
+	 * between the CRC of what is written and the device: nobody changes the bytes there. */
 	void (*staging)(struct tier *t, void *base, size_t bytes);
 	/* C, optional: pages of [offset, bytes) hold nothing and may go back to the system. */
 	void (*trim)(struct tier *t, uint64_t offset, uint64_t bytes);

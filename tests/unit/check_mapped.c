@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -112,6 +113,44 @@ START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched
 	ck_assert_msg(strstr(err.text, wanted) != NULL, "%s", err.text);
 	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
 	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(16));
+	topo_close(topo);
+}
+END_TEST
+
+START_TEST(the_memory_backend_is_refused_alike)
+{
+	struct limits limits;
+	struct memory_config c = { 0 };
+	struct err err = ERR_INIT;
+	struct tier *t = NULL;
+
+	ck_assert_int_eq(limits_read("", &limits, &err), 0);
+	c.size.bytes = limits.available.bytes + GIB(1);
+	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
+}
+END_TEST
+
+START_TEST(a_stop_does_not_wait_for_memory_to_be_touched)
+{
+	struct topology *topo = this_machine();
+	struct dram_config c = { .size.bytes = MIB(256), .huge_pages = ARENA_HUGE_TRY };
+	uint64_t before = status_bytes("VmHWM:");
+	struct err err = ERR_INIT;
+	struct tier *t = NULL;
+	sigset_t term;
+	int signal;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	sigprocmask(SIG_BLOCK, &term, NULL);
+	kill(getpid(), SIGTERM);
+	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -EINTR);
+	ck_assert_msg(strstr(err.text, "told to stop") != NULL, "%s", err.text);
+	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(64));
+	ck_assert_int_eq(sigwait(&term, &signal), 0);
+	t = open_dram(&c, topo);
+	t->base.ops->close(t);
 	topo_close(topo);
 }
 END_TEST
@@ -364,6 +403,7 @@ END_TEST
 
 UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_there,
 	  memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched,
+	  the_memory_backend_is_refused_alike, a_stop_does_not_wait_for_memory_to_be_touched,
 	  a_size_in_percent_is_of_the_machine_or_its_container,
 	  a_container_limit_is_seen_before_the_kernel_kills,
 	  huge_pages_are_had_refused_or_done_without_as_asked,
