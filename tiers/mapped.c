@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-#define PIECE_BYTES MIB(1)
+#define PIECE_BYTES MIB(2) /* from here on memcpy() is as fast as on all of it */
 /* Sleeps shorter than this cost more than they are worth: the lane may run ahead by it, and a late
  * wake-up is made good within it. */
 #define RATE_SLACK_NS (100 * NS_PER_US)
