@@ -23,8 +23,8 @@
  * untouched on failure; `tierd_error` has the sentence. All sizes are bytes, all times nanoseconds.
  * Every call may be made by any thread, and by several at once on one `struct tierd`, unless its
  * text says otherwise. No call installs a signal handler or starts a thread. Besides the errors
- * that each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone
- * and -EPERM in a forked child.
+ * that each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone,
+ * -EPERM in a forked child, and -EPROTO where its answer makes no sense.
  */
 #ifndef TIERD_H
 #define TIERD_H
@@ -170,8 +170,11 @@ struct tierd_stats {
  *         the daemon speaks another major version; -EACCES this uid is refused; -EUSERS or -EMFILE
  *         the daemon is at its limit of clients or descriptors; -ENAMETOOLONG; -EINVAL a flag that
  *         is not known; -ENOMEM; -ETIMEDOUT no answer within 10 s
- * @note Any thread. Blocks until the daemon has answered, 10 s at most. Only tierd_error(NULL) has
- *       the sentence of a failed open.
+ * Units: bytes of names; seconds as said.
+ * Ownership: `ret` is the caller's until tierd_close(); the strings are read during the call
+ *        only.
+ * Threads: any. Blocks until the daemon has answered, 10 s at most. Only tierd_error(NULL) has
+ *        the sentence of a failed open.
  */
 TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64_t flags,
 			 struct tierd **ret);
@@ -179,11 +182,13 @@ TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64
 /**
  * Ends a connection. The connection's unnamed tensors die with it; named ones live on as
  * tierd_create() says. Views still held stay valid: the unmapping waits for the last
- * tierd_release(), which is the only call still allowed with this `struct tierd`.
+ * tierd_release(), which is the only call still allowed with this `struct tierd`. It cannot fail.
  *
  * @param t from tierd_open(), or NULL; not the caller's any more
- * @note Any thread, once, when no other thread is inside a call but tierd_release(). Does not
- * block.
+ * Units: none.
+ * Ownership: `t` is not the caller's any more, nor is anything that came from it but views.
+ * Threads: any, once, when no other thread is inside a call but tierd_release(). Does not
+ *        block.
  */
 TIERD_API void tierd_close(struct tierd *t);
 
@@ -191,9 +196,10 @@ TIERD_API void tierd_close(struct tierd *t);
  * The sentence of the calling thread's last failed call.
  *
  * @param t not used to find it, may be NULL: the text is the thread's own
- * @return a string, never NULL, "" when nothing failed yet; owned by the library and valid until
- *         this thread's next call of the library
- * @note Any thread. Does not block.
+ * @return a string, never NULL, "" when nothing failed yet; it cannot fail
+ * Units: none.
+ * Ownership: the library's; valid until this thread's next call of the library.
+ * Threads: any. Does not block.
  */
 TIERD_API const char *tierd_error(struct tierd *t);
 
@@ -210,7 +216,10 @@ TIERD_API const char *tierd_error(struct tierd *t);
  *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
  *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
  *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOMEM
- * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ * Units: shapes in elements, names in bytes.
+ * Ownership: `specs` and their names are read during the call only; `ret` gets n values, which
+ *        only tierd_destroy() and their lifetime end.
+ * Threads: any. Blocks until the daemon has answered, which needs no I/O.
  */
 TIERD_API int tierd_create(struct tierd *t, const struct tierd_spec *specs, size_t n,
 			   tierd_tensor *ret);
@@ -220,7 +229,9 @@ TIERD_API int tierd_create(struct tierd *t, const struct tierd_spec *specs, size
  *
  * @param ret its handle
  * @return 0; -ENOENT no such name; -EINVAL a name that cannot be one
- * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ * Units: a name in bytes.
+ * Ownership: `name` is read during the call only; `ret` gets a value, nothing to free.
+ * Threads: any. Blocks until the daemon has answered, which needs no I/O.
  */
 TIERD_API int tierd_lookup(struct tierd *t, const char *name, tierd_tensor *ret);
 
@@ -230,7 +241,9 @@ TIERD_API int tierd_lookup(struct tierd *t, const char *name, tierd_tensor *ret)
  * are, whatever is returned.
  *
  * @return 0; -ESTALE a handle was destroyed before; -EPERM one belongs to another namespace
- * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ * Units: none.
+ * Ownership: `tensors` is read during the call only; views of them stay the caller's.
+ * Threads: any. Blocks until the daemon has answered, which needs no I/O.
  */
 TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t n);
 
@@ -245,10 +258,14 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  * @return 0; -ETIMEDOUT not there at the deadline; -EBUSY likewise, and another process (its pid is
  *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
  *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its
- * bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV no such
- *         place; -EINVAL an access that is none; -EOVERFLOW 65535 pins of this tensor are held;
- *         -EINTR a signal came: nothing is held
- * @note Any thread. Blocks up to the timeout.
+ *         bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV no
+ *         such place; -EINVAL an access that is none; -EOVERFLOW 65535 pins of this tensor are
+ *         held; -EINTR a signal was handled while it waited: nothing is held
+ * Units: timeout in nanoseconds, `ret->bytes` in bytes.
+ * Ownership: `ret` and the right to its bytes are the caller's until tierd_release(); the
+ *        memory is shared with the daemon and other clients.
+ * Threads: any, and any may release it. Blocks up to the timeout (a second longer if the daemon
+ *        hangs).
  *
  *     struct tierd_view v;
  *     if (tierd_acquire(t, weights, TIERD_HOST, TIERD_READ, -1, &v) == 0) {
@@ -265,9 +282,11 @@ TIERD_API int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uin
  *
  * @param n 0 to TIERD_BATCH_MAX
  * @param ret n views, each released on its own
- * @return as tierd_acquire(); -E2BIG n is over the limit; -ENOSPC also when the tensors can never
- * be in that place together
- * @note Any thread. Blocks up to the timeout.
+ * @return as tierd_acquire(); -E2BIG n is over the limit; -ENOSPC also when the tensors can
+ *         never be in that place together
+ * Units: timeout in nanoseconds.
+ * Ownership: as tierd_acquire(), each of the n views on its own.
+ * Threads: any. Blocks up to the timeout.
  */
 TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place,
 				  uint32_t access, int64_t timeout_ns, struct tierd_view *ret);
@@ -277,7 +296,9 @@ TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, 
  * second release of the same view does nothing.
  *
  * @param view from an acquire of the same connection
- * @note Any thread. Does not block.
+ * Units: none.
+ * Ownership: the view and its bytes are not the caller's any more.
+ * Threads: any. Does not block and cannot fail.
  */
 TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
 
@@ -286,7 +307,9 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  * be read is left where it is.
  *
  * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
- * @note Any thread. Does not wait for the moves.
+ * Units: none.
+ * Ownership: `tensors` is read during the call only.
+ * Threads: any. Blocks until the daemon has taken note, not for the moves.
  */
 TIERD_API int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place);
 
@@ -295,7 +318,9 @@ TIERD_API int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_
  * written back beforehand. A pinned tensor stays.
  *
  * @return 0; -E2BIG; -ESTALE a handle was destroyed (the others are taken)
- * @note Any thread. Does not wait for the moves.
+ * Units: none.
+ * Ownership: `tensors` is read during the call only.
+ * Threads: any. Blocks until the daemon has taken note, not for the moves.
  */
 TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n);
 
@@ -305,8 +330,11 @@ TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param to the caller's memory
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(); -EINTR
- * @note Any thread. Blocks until done. Not atomic against writers of the same tensor.
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(); -EINTR a
+ *         signal was handled while it waited: some bytes may have been copied
+ * Units: bytes.
+ * Ownership: `to` is the caller's and is written during the call only, also when it fails.
+ * Threads: any. Blocks until done. Not atomic against writers of the same tensor.
  */
 TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offset, void *to,
 			     uint64_t bytes);
@@ -317,8 +345,11 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
  * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(): what was
- * written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR
- * @note Any thread. Blocks until done. Not atomic against other writers of the same tensor.
+ *         written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR a
+ *         signal was handled while it waited; likewise
+ * Units: bytes.
+ * Ownership: `from` is the caller's and is read during the call only.
+ * Threads: any. Blocks until done. Not atomic against other writers of the same tensor.
  */
 TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offset, const void *from,
 			    uint64_t bytes);
@@ -326,8 +357,10 @@ TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offse
 /**
  * Ends one iteration of the training loop, for policies that learn from iterations.
  *
- * @return 0
- * @note Any thread, once an iteration and connection. Does not block.
+ * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
+ * Units: none.
+ * Ownership: nothing changes hands.
+ * Threads: any, once an iteration and connection. Does not block.
  */
 TIERD_API int tierd_step(struct tierd *t);
 
@@ -337,8 +370,10 @@ TIERD_API int tierd_step(struct tierd *t);
  * @param tensors n handles; n = 0: all tensors of the namespace
  * @return 0; -ESTALE; -EIO as tierd_acquire(); -ENOSPC no room on nvme; -ENODEV there is no nvme
  *         tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below 4 KiB, which never
- * goes to nvme, was named; -EINTR
- * @note Any thread. Blocks until done.
+ *         goes to nvme, was named; -EINTR a signal was handled while it waited
+ * Units: none.
+ * Ownership: `tensors` is read during the call only.
+ * Threads: any. Blocks until done.
  */
 TIERD_API int tierd_flush(struct tierd *t, const tierd_tensor *tensors, size_t n);
 
@@ -346,8 +381,10 @@ TIERD_API int tierd_flush(struct tierd *t, const tierd_tensor *tensors, size_t n
  * Tells what and where a tensor is.
  *
  * @param ret filled; a value
- * @return 0; -ESTALE
- * @note Any thread. Blocks until the daemon has answered, which needs no I/O.
+ * @return 0; -ESTALE the handle was destroyed
+ * Units: bytes and elements, as struct tierd_info says.
+ * Ownership: `ret` gets a value, nothing to free.
+ * Threads: any. Blocks until the daemon has answered, which needs no I/O.
  */
 TIERD_API int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info *ret);
 
@@ -355,16 +392,20 @@ TIERD_API int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info
  * Reads the daemon's totals from shared memory.
  *
  * @param ret filled; a value
- * @return 0
- * @note Any thread. Does not block and makes no request of the daemon.
+ * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
+ * Units: bytes and nanoseconds, as struct tierd_stats says.
+ * Ownership: `ret` gets a value, nothing to free.
+ * Threads: any. Does not block and makes no request of the daemon.
  */
 TIERD_API int tierd_stats(struct tierd *t, struct tierd_stats *ret);
 
 /**
  * Gives cached, unused memory back to the system: pages of extents that hold nothing.
  *
- * @return 0
- * @note Any thread. Blocks until the daemon has answered.
+ * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
+ * Units: none.
+ * Ownership: nothing changes hands.
+ * Threads: any. Blocks until the daemon has answered.
  */
 TIERD_API int tierd_trim(struct tierd *t);
 
