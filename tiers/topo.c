@@ -80,6 +80,9 @@ static void judge(struct topology *topo, hwloc_topology_t h)
 
 	for (unsigned i = 0; i < topo->node_count; i++)
 		usable += topo->nodes[i].usable;
+	/* Without /sys, as in a chroot, hwloc makes one node up and knows no memory of it. */
+	if (usable == 0)
+		topo->node_count = 0;
 	topo->numa = usable > 1;
 	if (topo->numa && !trusted(topo, h)) {
 		topo->numa = false;
