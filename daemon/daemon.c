@@ -274,7 +274,7 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 	d->settings = settings;
 	d->rendezvous.lock_fd = d->rendezvous.listen_fd = d->rendezvous.watch_fd = -1;
 	d->segments.table = d->segments.stats = d->segments.records = (struct segment)SEGMENT_NONE;
-	d->devices.staging = (struct segment)SEGMENT_NONE;
+	d->devices.staging.fd = -1;
 	d->signals.fd = d->done.fd = d->signal_fd = d->lanes.done_fd = -1;
 	list_init(&d->lanes.refused);
 	check_set_panic_hook(panic_dump, d);

@@ -7,9 +7,9 @@
 #ifndef TIERD_DAEMON_DEVICES_H
 #define TIERD_DAEMON_DEVICES_H
 
-#include "daemon/segments.h"
 #include "daemon/server.h"
 #include "daemon/settings.h"
+#include "tiers/arena.h"
 #include "tiers/dram.h"
 
 struct topology;
@@ -22,7 +22,7 @@ struct devices {
 	struct dram_config dram;
 	struct nvme_config nvme[ENGINE_DEVICES_MAX];
 	unsigned nvme_count;
-	struct segment staging;        /* the daemon's alone */
+	struct arena staging;          /* the daemon's alone; base NULL: none */
 	uint64_t engine_staging_bytes; /* the first part of it */
 };
 

@@ -32,6 +32,7 @@
 #define PAGE_BYTES     KIB(4)
 #define TOUCH_BYTES    MIB(32) /* a thread's piece of work */
 #define TOUCH_THREADS  16
+#define REFUSALS_MAX   64 /* 2 MiB pages that memory has no room for, before nobody asks again */
 #define SEEK_MIN_BYTES KIB(64) /* below, a memset is cheaper than asking what was touched */
 
 /* ---- the file ------------------------------------------------------------------------------ */
@@ -106,6 +107,7 @@ struct touch {
 	unsigned share_count;
 	_Atomic int result;
 	_Atomic uint64_t touched;
+	_Atomic uint32_t refusals; /* of 2 MiB pages */
 };
 
 struct touch_thread {
@@ -135,12 +137,24 @@ static bool stop_is_pending(void)
 	       (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
 }
 
-static int touch_piece(const struct arena *a, uint64_t offset, uint64_t bytes)
+/* Transparent pages, asked for one by one: that works where an advice has no effect. */
+static void collapse_piece(struct touch *t, uint64_t offset, uint64_t bytes)
 {
+	bool wanted = t->options->huge != ARENA_HUGE_OFF && t->arena->page_bytes < HUGE_BYTES;
+
+	if (wanted && atomic_load(&t->refusals) < REFUSALS_MAX)
+		atomic_fetch_add(&t->refusals,
+				 hugepage_collapse((char *)t->arena->base + offset, bytes));
+}
+
+static int touch_piece(struct touch *t, uint64_t offset, uint64_t bytes)
+{
+	const struct arena *a = t->arena;
 	int r;
 
 	if (stop_is_pending())
 		return -EINTR;
+	collapse_piece(t, offset, bytes);
 	do
 		r = madvise((char *)a->base + offset, bytes, MADV_POPULATE_WRITE);
 	while (r < 0 && (errno == EINTR || errno == EAGAIN));
@@ -161,7 +175,7 @@ static void touch_share(struct touch *t, unsigned s)
 		if (at >= share->bytes)
 			return;
 		n = MIN(share->bytes - at, TOUCH_BYTES);
-		r = touch_piece(t->arena, share->offset + at, n);
+		r = touch_piece(t, share->offset + at, n);
 		if (r < 0)
 			atomic_store(&t->result, r);
 		else
@@ -297,25 +311,30 @@ static int create_pool(const struct arena_options *o, struct arena *a, struct er
 }
 
 /* Transparent pages are only asked for; what came is seen after the touch. */
-static int judge_advice(const struct arena_options *o, struct arena *a, unsigned threads,
-			struct err *err)
+static int judge_transparent(const struct arena_options *o, struct arena *a, unsigned threads,
+			     const char *pool, struct err *err)
 {
 	uint64_t got = hugepage_mapped_bytes(a->base, a->bytes);
 	uint64_t want = ALIGN_DOWN(a->bytes, HUGE_BYTES);
 
 	if (o->huge == ARENA_HUGE_REQUIRE && got < want - want / 50) {
+		uint64_t bytes = a->bytes;
+
 		arena_destroy(a);
 		return err_set(err, ENOMEM,
-			       "%s: only %" PRIu64 " of %" PRIu64 " MiB came on "
+			       "%s; and only %" PRIu64 " of %" PRIu64 " MiB came on "
 			       "transparent 2 MiB pages",
-			       o->name, got >> 20, a->bytes >> 20);
+			       pool, got >> 20, bytes >> 20);
 	}
-	choose(a, threads, "transparent 2 MiB pages for %" PRIu64 " of %" PRIu64 " MiB", got >> 20,
-	       a->bytes >> 20);
+	if (got > 0)
+		choose(a, threads, "transparent 2 MiB pages for %" PRIu64 " of %" PRIu64 " MiB",
+		       got >> 20, a->bytes >> 20);
+	else
+		choose(a, threads, "4 KiB pages");
 	return 0;
 }
 
-static int create_plain(const struct arena_options *o, bool advise, struct arena *a,
+static int create_plain(const struct arena_options *o, const char *pool, struct arena *a,
 			struct err *err)
 {
 	unsigned threads;
@@ -324,22 +343,16 @@ static int create_plain(const struct arena_options *o, bool advise, struct arena
 	if (r < 0)
 		return err_set(err, -r, "%s: a memfd of %" PRIu64 " bytes: %s", o->name, o->bytes,
 			       strerror(-r));
-	if (advise && madvise(a->base, a->bytes, MADV_HUGEPAGE) < 0)
-		advise = false;
+	if (o->huge != ARENA_HUGE_OFF)
+		madvise(a->base, a->bytes, MADV_HUGEPAGE); /* for what is touched again, later */
 	r = fill(o, a, &threads, err);
-	if (r < 0)
-		return r;
-	if (advise)
-		return judge_advice(o, a, threads, err);
-	choose(a, threads, "4 KiB pages");
-	return 0;
+	return r < 0 ? r : judge_transparent(o, a, threads, pool, err);
 }
 
 int arena_create(const struct arena_options *o, struct arena *ret, struct err *err)
 {
 	struct err pool = ERR_INIT;
 	struct arena a = { .fd = -1 };
-	bool advise;
 	int r;
 
 	ASSERT(o->bytes > 0);
@@ -352,14 +365,9 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 	r = limits_check(o->name, o->bytes, err);
 	if (r < 0)
 		return r;
-	advise = o->huge != ARENA_HUGE_OFF && o->touch && hugepage_shmem_advice();
-	if (o->huge == ARENA_HUGE_REQUIRE && !advise)
-		return err_set(err, ENOMEM,
-			       "%s, and transparent ones for shared memory are off (%s)", pool.text,
-			       "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 	if (pool.code < 0)
 		log_debug(TIER, "%s", pool.text);
-	r = create_plain(o, advise, &a, err);
+	r = create_plain(o, pool.text, &a, err);
 	if (r < 0)
 		return r;
 	*ret = a;

@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "tiers/hugepage.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
+#include <sys/mman.h>
 
-#define POOL  "/sys/kernel/mm/hugepages/hugepages-2048kB/"
-#define SHMEM "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+#include "base/compiler.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
 static uint64_t read_count(const char *path)
 {
@@ -29,22 +39,25 @@ uint64_t hugepage_pool_bytes(void)
 	return free_pages > reserved ? (free_pages - reserved) * HUGE_BYTES : 0;
 }
 
-/* The word in brackets is in force. */
-bool hugepage_shmem_advice(void)
+/* One 4 KiB page must be there already: of an empty range the kernel says EINVAL. */
+static bool collapse_one(char *at)
 {
-	static const char *const takes[] = { "[advise]", "[always]", "[within_size]", "[force]" };
-	char text[128] = "";
-	FILE *f = fopen(SHMEM, "re");
-	bool found = false;
+	return madvise(at, KIB(4), MADV_POPULATE_WRITE) == 0 &&
+	       madvise(at, HUGE_BYTES, MADV_COLLAPSE) == 0;
+}
 
-	if (f == NULL)
-		return false;
-	if (fgets(text, sizeof(text), f) == NULL)
-		text[0] = '\0';
-	fclose(f);
-	for (unsigned i = 0; i < sizeof(takes) / sizeof(takes[0]); i++)
-		found |= strstr(text, takes[i]) != NULL;
-	return found;
+unsigned hugepage_collapse(void *base, uint64_t bytes)
+{
+	const unsigned in_a_row_max = 4;
+	char *at = (char *)ALIGN_UP((uintptr_t)base, (uint64_t)HUGE_BYTES);
+	char *end = (char *)ALIGN_DOWN((uintptr_t)base + bytes, (uint64_t)HUGE_BYTES);
+	unsigned failed = 0, in_a_row = 0;
+
+	for (; at < end && in_a_row < in_a_row_max; at += HUGE_BYTES) {
+		in_a_row = collapse_one(at) ? 0 : in_a_row + 1;
+		failed += in_a_row > 0;
+	}
+	return failed;
 }
 
 uint64_t hugepage_mapped_bytes(const void *base, uint64_t bytes)
