@@ -4,8 +4,9 @@
  * included, whole blocks in order, the queue kept full. The first pass over the space (which lays
  * it out on the disk) is made before anything is measured.
  *
- * --serve reads one measurement a line from stdin, "read 3", so that a script can alternate it with
- * another program on the same disk.
+ * --small-pages: memory on 4 KiB pages, as with huge_pages: off. --serve reads one measurement a
+ * line from stdin, "read 3", so that a script can alternate it with another program on the same
+ * disk.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/units.h"
+#include "tiers/arena.h"
 #include "tiers/lane.h"
 #include "tiers/nvme.h"
 #include "tools/bench/bench_nvme.h"
@@ -34,13 +35,13 @@ struct bench {
 	struct nvme_config config;
 	uint64_t seconds;
 	int mode; /* -1: all */
-	bool json, serve;
+	bool json, serve, small_pages;
 
 	struct tier *tier;
 	struct lane *lane;
 	int done_fd;
 	_Atomic uint32_t done_wanted;
-	unsigned char *memory; /* staging, then one block an xfer */
+	struct arena memory; /* as the daemon's: staging, then one block an xfer */
 	struct xfer *xfers;
 	unsigned xfer_count;
 	uint64_t blocks;  /* of the tier */
@@ -100,6 +101,8 @@ static bool take_option(struct bench *b, int c, const char *option)
 		return b->json = true;
 	case 's':
 		return b->serve = true;
+	case 'p':
+		return b->small_pages = true;
 	}
 	return false;
 }
@@ -115,6 +118,7 @@ static bool parse(struct bench *b, int argc, char **argv)
 		{ "mode", required_argument, NULL, 'm' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "serve", no_argument, NULL, 's' },
+		{ "small-pages", no_argument, NULL, 'p' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int c, index = 0;
@@ -123,15 +127,6 @@ static bool parse(struct bench *b, int argc, char **argv)
 		if (c == '?' || !take_option(b, c, options[index].name))
 			return false;
 	return optind == argc && b->config.path.path != NULL;
-}
-
-static void *map(uint64_t bytes)
-{
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	ASSERT(at != MAP_FAILED);
-	return at;
 }
 
 /* Bytes that no layer below can shorten. */
@@ -145,9 +140,33 @@ static void fill(unsigned char *at, uint64_t bytes)
 	}
 }
 
+/* Staging, and a dram arena of one block an xfer. */
+static int make_memory(struct bench *b, uint64_t staging, struct err *err)
+{
+	uint64_t block = b->config.options.block_bytes;
+	struct arena_options o = {
+		.name = "bench-nvme",
+		.bytes = staging + b->xfer_count * block,
+		.touch = true,
+		.huge = b->small_pages ? ARENA_HUGE_OFF : ARENA_HUGE_TRY,
+	};
+	unsigned char *host;
+	int r = arena_create(&o, &b->memory, err);
+
+	if (r < 0)
+		return r;
+	host = (unsigned char *)b->memory.base + staging;
+	fill(host, b->xfer_count * block);
+	for (unsigned i = 0; i < b->xfer_count; i++)
+		b->xfers[i].host = host + i * block;
+	nvme_ops.staging(b->tier, b->memory.base, staging);
+	nvme_ops.host_memory(b->tier, host, b->xfer_count * block);
+	return 0;
+}
+
 static int start(struct bench *b, struct err *err)
 {
-	uint64_t block = b->config.options.block_bytes, staging;
+	uint64_t block = b->config.options.block_bytes;
 	int r = nvme_ops.open(&b->config, NULL, &b->tier, err);
 
 	if (r < 0)
@@ -155,19 +174,14 @@ static int start(struct bench *b, struct err *err)
 	b->blocks = b->tier->base.bytes / block;
 	/* Some more than the depth: the lane has the next at hand when one completes. */
 	b->xfer_count = (unsigned)(b->config.options.queue_depth * 3 / 2 + 1);
-	staging = b->tier->base.staging_want_bytes;
-	b->memory = map(staging + b->xfer_count * block);
-	fill(b->memory + staging, b->xfer_count * block);
 	b->xfers = calloc(b->xfer_count, sizeof(*b->xfers));
 	b->crc = calloc(b->blocks, sizeof(*b->crc));
 	ASSERT(b->xfers != NULL && b->crc != NULL);
-	for (unsigned i = 0; i < b->xfer_count; i++)
-		b->xfers[i].host = b->memory + staging + i * block;
-	nvme_ops.staging(b->tier, b->memory, staging);
-	nvme_ops.host_memory(b->tier, b->memory + staging, b->xfer_count * block);
 	b->done_fd = eventfd(0, EFD_CLOEXEC);
 	ASSERT(b->done_fd >= 0);
-	r = lane_start(b->tier, b->done_fd, &b->done_wanted, &b->lane, err);
+	r = make_memory(b, b->tier->base.staging_want_bytes, err);
+	if (r == 0)
+		r = lane_start(b->tier, b->done_fd, &b->done_wanted, &b->lane, err);
 	if (r < 0)
 		nvme_ops.close(b->tier);
 	return r;
@@ -177,6 +191,7 @@ static void stop(struct bench *b)
 {
 	lane_stop(b->lane);
 	nvme_ops.close(b->tier);
+	arena_destroy(&b->memory);
 	close(b->done_fd);
 	free(b->xfers);
 	free(b->crc);
@@ -334,10 +349,3 @@ int bench_nvme(int argc, char **argv)
 	stop(&b);
 	return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
-
-#ifdef BENCH_NVME_ALONE
-int main(int argc, char **argv)
-{
-	return bench_nvme(argc, argv);
-}
-#endif
