@@ -33,6 +33,7 @@ int err_prefix(struct err *err, const char *fmt, ...)
 	n = vsnprintf(err->text, sizeof(err->text), fmt, args);
 	va_end(args);
 	if (n >= 0 && (size_t)n < sizeof(err->text))
-		snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", was);
+		n = snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", was);
+	ASSERT(n >= 0); /* what does not fit is cut */
 	return err->code;
 }

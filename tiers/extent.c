@@ -308,23 +308,20 @@ static uint32_t find(const struct extents *e, uint64_t bytes)
 	return find_pages(e, 1);
 }
 
-int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret)
+/* Where in a hole a range may begin: large ones at pages. */
+static uint64_t first_offset(const struct extents *e, uint64_t offset, uint64_t bytes)
 {
-	uint32_t i, rest;
-	uint64_t lead;
+	return bytes % e->page == 0 ? ALIGN_UP(offset, e->page) : offset;
+}
 
-	ASSERT(owner < EXTENT_SPARE);
-	bytes = extents_rounded(e, bytes);
-	if (bytes > e->bytes - e->used)
-		return -ENOSPC;
-	if (nodes_reserve(e) < 0)
-		return -ENOMEM;
-	i = find(e, bytes);
-	if (i == EXTENT_NONE)
-		return -ENOSPC;
+/* Takes [offset, bytes) out of hole `i`, which holds it. */
+static void take_from(struct extents *e, uint32_t i, uint64_t offset, uint64_t bytes,
+		      uint32_t owner, struct extent *ret)
+{
+	uint64_t lead = offset - e->nodes[i].offset;
+	uint32_t rest;
+
 	hole_unfile(e, i);
-	lead = bytes % e->page == 0 ? ALIGN_UP(e->nodes[i].offset, e->page) - e->nodes[i].offset
-				    : 0;
 	if (lead > 0) {
 		rest = node_cut(e, i, lead);
 		hole_file(e, i);
@@ -336,7 +333,52 @@ int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct exten
 	e->nodes[i].owner = owner;
 	e->used += bytes;
 	extents_get(e, i, ret);
+}
+
+/* What both ways of taking begin with. */
+static int take_prepare(struct extents *e, uint64_t *bytes, uint32_t owner)
+{
+	ASSERT(owner < EXTENT_SPARE);
+	*bytes = extents_rounded(e, *bytes);
+	if (*bytes > e->bytes - e->used)
+		return -ENOSPC;
+	return nodes_reserve(e) < 0 ? -ENOMEM : 0;
+}
+
+int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret)
+{
+	int rc = take_prepare(e, &bytes, owner);
+	uint32_t i;
+
+	if (rc < 0)
+		return rc;
+	i = find(e, bytes);
+	if (i == EXTENT_NONE)
+		return -ENOSPC;
+	take_from(e, i, first_offset(e, e->nodes[i].offset, bytes), bytes, owner, ret);
 	return 0;
+}
+
+int extents_take_outside(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t begin,
+			 uint64_t end, struct extent *ret)
+{
+	int rc = take_prepare(e, &bytes, owner);
+	struct extent x;
+	bool more;
+
+	if (rc < 0)
+		return rc;
+	for (more = extents_next(e, EXTENT_NONE, &x); more; more = extents_next(e, x.node, &x)) {
+		uint64_t at = first_offset(e, x.offset, bytes);
+
+		if (at < end && at + bytes > begin)
+			at = first_offset(e, MAX(x.offset, end), bytes);
+		if (x.owner == EXTENT_FREE && at + bytes <= x.offset + x.bytes) {
+			take_from(e, x.node, at, bytes, owner, ret);
+			return 0;
+		}
+	}
+	return -ENOSPC;
 }
 
 void extents_give(struct extents *e, uint32_t node)

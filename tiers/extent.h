@@ -32,6 +32,9 @@ void extents_destroy(struct extents *e);
 /* Takes `bytes` rounded up to granules (0 bytes take one granule). Ranges of 4 KiB and more start
  * at multiples of 4 KiB. 0, or -ENOSPC when no hole is large enough, -ENOMEM. */
 int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret);
+/* The same, but nowhere in [begin, end): the lowest address that does. O(nodes). */
+int extents_take_outside(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t begin,
+			 uint64_t end, struct extent *ret);
 void extents_give(struct extents *e, uint32_t node);
 void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
 

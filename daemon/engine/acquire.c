@@ -2,8 +2,11 @@
  *
  * Acquires: all the tensors of a request in one place, or none.
  */
+#include "config.h"
+
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/engine/front.h"
@@ -98,7 +101,12 @@ void acquire_release_items(struct engine *e, struct request *q)
 	}
 }
 
-static bool needs_room(struct engine *e, const struct request *q, const struct item *item)
+bool acquire_repeats(const struct request *q, size_t i)
+{
+	return i > 0 && q->items[i].tensor == q->items[i - 1].tensor;
+}
+
+bool acquire_needs_room(struct engine *e, const struct request *q, const struct item *item)
 {
 	const struct record *r = record_of(e, item->tensor);
 	const struct move *m = r->move != 0 ? move_get(e, r->move) : NULL;
@@ -115,17 +123,12 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
 	int rc = 0;
 
 	for (size_t i = 0; i < q->n; i++) {
-		struct record *r = record_of(e, q->items[i].tensor);
-
-		if ((r->flags & RECORD_MARK) || !needs_room(e, q, &q->items[i]))
+		if (acquire_repeats(q, i) || !acquire_needs_room(e, q, &q->items[i]))
 			continue;
-		r->flags |= RECORD_MARK;
-		bytes += replica_rounded(e, q->device, r->bytes);
+		bytes += replica_rounded(e, q->device, record_of(e, q->items[i].tensor)->bytes);
 		if (rc == 0)
 			rc = replica_take(e, q->device, q->items[i].tensor, &q->items[i].node);
 	}
-	for (size_t i = 0; i < q->n; i++)
-		record_of(e, q->items[i].tensor)->flags &= (uint16_t)~RECORD_MARK;
 	if (rc < 0) {
 		bool again = e->again;
 
@@ -325,21 +328,37 @@ void acquire_step(struct engine *e, struct request *q)
 
 /* ---- the call ---- */
 
+/* Large ones take their holes first; the order of a batch means nothing else to the engine. A
+ * tensor named twice stands side by side. */
+static int larger_first(const void *a, const void *b, void *ctx)
+{
+	const struct item *x = a, *y = b;
+	const struct engine *e = ctx;
+	uint64_t x_bytes = e->records[x->tensor].bytes, y_bytes = e->records[y->tensor].bytes;
+
+	if (x_bytes != y_bytes)
+		return x_bytes < y_bytes ? 1 : -1;
+	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+/* Before anything points to an item. */
+static void sort_items(struct engine *e, struct request *q)
+{
+	qsort_r(q->items, q->n, sizeof(q->items[0]), larger_first, e);
+	for (size_t i = 0; i < q->n; i++)
+		list_init(&q->items[i].link);
+}
+
 /* Whether they could ever be in that place together. */
 static bool can_fit(struct engine *e, struct request *q)
 {
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < q->n; i++) {
-		struct record *r = record_of(e, q->items[i].tensor);
-
-		if (r->flags & RECORD_MARK)
-			continue;
-		r->flags |= RECORD_MARK;
-		bytes += replica_rounded(e, q->device, r->bytes);
+		if (!acquire_repeats(q, i))
+			bytes += replica_rounded(e, q->device,
+						 record_of(e, q->items[i].tensor)->bytes);
 	}
-	for (size_t i = 0; i < q->n; i++)
-		record_of(e, q->items[i].tensor)->flags &= (uint16_t)~RECORD_MARK;
 	return bytes <= extents_capacity(e->devices[q->device].extents);
 }
 
@@ -363,6 +382,7 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 		snprintf(text, room, "the tensor was destroyed");
 		return -ESTALE;
 	}
+	sort_items(e, q);
 	if (!can_fit(e, q)) {
 		snprintf(text, room, "%s holds %llu bytes, these tensors need more",
 			 e->devices[q->device].tier->base.name,

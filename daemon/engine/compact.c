@@ -8,6 +8,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
 
 #define COMPACT_INTERVAL_NS (2 * NS_PER_MS)
 
@@ -18,27 +19,44 @@ struct window {
 	bool found;
 };
 
-static uint64_t largest_lacking(struct engine *e, const struct device *d)
+/* Takes what the request lacks and finds a hole for, so that the window is not sought there.
+ * Returns the bytes of the first tensor that finds none, 0 if all do. */
+static uint64_t take_holes(struct engine *e, struct request *q)
 {
-	const struct request *q = list_first(&d->queue, struct request, link);
-	uint64_t largest = 0;
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
 
-	for (size_t i = 0; i < q->n; i++)
-		if (move_fill_needs_room(e, q->items[i].tensor, q->device))
-			largest = MAX(largest, record_of(e, q->items[i].tensor)->bytes);
-	return largest;
+		if (!acquire_repeats(q, i) && acquire_needs_room(e, q, item) &&
+		    replica_take(e, q->device, item->tensor, &item->node) < 0)
+			return replica_rounded(e, q->device, record_of(e, item->tensor)->bytes);
+	}
+	return 0;
+}
+
+static void give_holes(struct engine *e, struct request *q)
+{
+	bool again = e->again;
+
+	for (size_t i = 0; i < q->n; i++) {
+		if (q->items[i].node != EXTENT_NONE)
+			replica_give(e, q->device, q->items[i].node);
+		q->items[i].node = EXTENT_NONE;
+	}
+	e->again = again;
 }
 
 /* Whether what stands in the extent could leave it now. */
-static bool can_leave(struct engine *e, uint8_t device, uint32_t tensor)
+static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
 {
-	const struct record *r = record_of(e, tensor);
+	const struct record *r = record_of(e, x->owner);
+	uint32_t node = device == e->dram ? r->dram_node : r->hbm_node;
 
-	if (r->move != 0 || r->ready > 0 || r->hold_until_ns > e->now_ns)
+	/* Another node: reserved for a request that is under way. */
+	if (node != x->node || r->move != 0 || r->ready > 0 || r->hold_until_ns > e->now_ns)
 		return false;
 	if (r->front != device) /* a dram copy under an hbm front */
 		return (r->sources & SOURCE_HBM) != 0;
-	return state_of(e, tensor) == STATE_RESIDENT && !pins_any(e, tensor);
+	return state_of(e, x->owner) == STATE_RESIDENT && !pins_any(e, x->owner);
 }
 
 /* Two ends walk over the nodes in address order; `stuck` counts those between that cannot leave. */
@@ -58,7 +76,7 @@ static struct window find_window(struct engine *e, uint8_t device, uint64_t byte
 		while (more && right.offset < end) {
 			if (right.owner != EXTENT_FREE) {
 				cost += right.bytes;
-				stuck += !can_leave(e, device, right.owner);
+				stuck += !can_leave(e, device, &right);
 			}
 			more = extents_next(x, right.node, &right);
 		}
@@ -72,7 +90,7 @@ static struct window find_window(struct engine *e, uint8_t device, uint64_t byte
 						.found = true };
 		if (left.owner != EXTENT_FREE) {
 			cost -= left.bytes;
-			stuck -= !can_leave(e, device, left.owner);
+			stuck -= !can_leave(e, device, &left);
 		}
 		have_left = extents_next(x, left.node, &left);
 	}
@@ -84,16 +102,13 @@ static bool evacuate(struct engine *e, uint8_t device, uint32_t tensor, const st
 {
 	struct record *r = record_of(e, tensor);
 	uint32_t node;
-	uint64_t to;
 
 	if (r->front != device) {
 		replica_drop(e, tensor, TIER_KIND_DRAM);
 		return true;
 	}
-	if (replica_take(e, device, tensor, &node) == 0) {
-		to = replica_offset(e, device, node);
-		if ((to >= w->end || to + replica_rounded(e, device, r->bytes) <= w->begin) &&
-		    move_compact(e, tensor, node) == 0)
+	if (replica_take_outside(e, device, tensor, w->begin, w->end, &node) == 0) {
+		if (move_compact(e, tensor, node) == 0)
 			return true;
 		replica_give(e, device, node);
 	}
@@ -107,32 +122,45 @@ static bool evacuate(struct engine *e, uint8_t device, uint32_t tensor, const st
 	}
 }
 
+static bool empty_window(struct engine *e, uint8_t device, const struct window *w)
+{
+	struct extents *x = e->devices[device].extents;
+	struct extent at, next;
+	bool moving = false, more;
+
+	extents_get(x, w->first, &at);
+	do {
+		/* Evacuating joins holes, so the next one that is taken is looked up before. */
+		more = extents_next(x, at.node, &next);
+		while (more && next.owner == EXTENT_FREE)
+			more = extents_next(x, next.node, &next);
+		if (at.owner != EXTENT_FREE && at.offset < w->end)
+			moving |= evacuate(e, device, at.owner, w);
+		at = next;
+	} while (more && at.offset < w->end);
+	return moving;
+}
+
 bool compact(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
-	struct extent at, next;
+	struct request *q = list_first(&d->queue, struct request, link);
 	struct window w;
-	bool moving = false, more;
+	bool moving = false;
+	uint64_t bytes;
 
 	/* What an earlier round began must end before another window is chosen. */
 	if (e->now_ns < d->compact_at_ns || d->flight > 0)
 		return d->flight > 0;
 	d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
-	w = find_window(e, device, replica_rounded(e, device, largest_lacking(e, d)));
-	if (!w.found)
-		return false;
-	log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
-		  d->tier->base.name, (unsigned long long)(w.end - w.begin),
-		  (unsigned long long)w.begin, (unsigned long long)w.cost);
-	extents_get(d->extents, w.first, &at);
-	do {
-		/* Evacuating merges nodes: the next one is looked up before, by its owner after. */
-		more = extents_next(d->extents, at.node, &next);
-		while (more && next.owner == EXTENT_FREE)
-			more = extents_next(d->extents, next.node, &next);
-		if (at.owner != EXTENT_FREE && at.offset < w.end)
-			moving |= evacuate(e, device, at.owner, &w);
-		at = next;
-	} while (more && at.offset < w.end);
+	bytes = take_holes(e, q);
+	w = find_window(e, device, bytes);
+	if (bytes > 0 && w.found) {
+		log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
+			  d->tier->base.name, (unsigned long long)bytes,
+			  (unsigned long long)w.begin, (unsigned long long)w.cost);
+		moving = empty_window(e, device, &w);
+	}
+	give_holes(e, q);
 	return moving;
 }

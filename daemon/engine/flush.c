@@ -37,6 +37,12 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 	}
 	if (r->front == DEVICE_NONE || state_of(e, item->tensor) != STATE_RESIDENT)
 		return 0;
+	if (r->wanted > 0 && r->wanted_device != r->front) {
+		/* Somebody waits to take the front elsewhere and would void the clean. */
+		q->polling = true;
+		e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+		return -EAGAIN;
+	}
 	rc = move_clean(e, item->tensor, true, false, XFER_WRITE_BACK);
 	if (rc == -EALREADY)
 		return 0;
@@ -71,6 +77,7 @@ void flush_step(struct engine *e, struct request *q)
 {
 	size_t busy = 0;
 
+	q->polling = false;
 	while (q->next < q->n && q->items[q->next].ready)
 		q->next++;
 	for (size_t i = q->next; i < q->n && busy < FLUSH_WINDOW; i++) {

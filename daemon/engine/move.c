@@ -225,7 +225,8 @@ int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, 
 		stat_add(STAT(e, fills_zero), 1);
 	publish(e, tensor, r->front == DEVICE_NONE ? STATE_FILLING : STATE_DROPPING, 0);
 	log_debug(MOVE, "tensor %u: fill of %s from %s, %llu bytes", tensor,
-		  e->devices[device].tier->base.name, tier_kind_name(m->from_kind),
+		  e->devices[device].tier->base.name,
+		  m->from_kind == TIER_KINDS ? "zeros" : tier_kind_name(m->from_kind),
 		  (unsigned long long)r->bytes);
 	pieces_pump(e, m);
 	return 0;

@@ -49,6 +49,20 @@ int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *re
 	return 0;
 }
 
+int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint64_t begin,
+			 uint64_t end, uint32_t *ret_node)
+{
+	struct extent x;
+	int rc = extents_take_outside(e->devices[device].extents, e->records[tensor].bytes, tensor,
+				      begin, end, &x);
+
+	if (rc < 0)
+		return rc;
+	count_reserved(e, device_kind(e, device));
+	*ret_node = x.node;
+	return 0;
+}
+
 void replica_give(struct engine *e, uint8_t device, uint32_t node)
 {
 	extents_give(e->devices[device].extents, node);

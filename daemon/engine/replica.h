@@ -11,6 +11,9 @@
 
 /* Extents of a mapped device for `tensor`; counted in reserved and peak. */
 int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *ret_node);
+/* Likewise, but nowhere in the addresses [begin, end). */
+int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint64_t begin,
+			 uint64_t end, uint32_t *ret_node);
 void replica_give(struct engine *e, uint8_t device, uint32_t node);
 uint64_t replica_offset(const struct engine *e, uint8_t device, uint32_t node);
 void *replica_address(const struct engine *e, uint8_t device, uint32_t node);

@@ -146,8 +146,11 @@ void request_finish(struct engine *e, struct request *q, int result, const char 
 	ASSERT_OBJ(q, REQUEST_MAGIC);
 	count_stall(e, q);
 	unlink_request(e, q);
-	if (q->kind == REQUEST_ACQUIRE && q->window != NULL && result == 0)
-		result = -EAGAIN; /* a copy of what is in a mapped place now: pin it */
+	if (q->kind == REQUEST_ACQUIRE && q->window != NULL && result == 0) {
+		/* A copy of what is in a mapped place now. */
+		result = -EAGAIN;
+		text = "the tensor is resident now";
+	}
 	e->params.hooks.complete(e->params.hooks.ctx, q->holder, q->id, result, 0, text);
 	q->magic = 0;
 	free(q);

@@ -46,7 +46,6 @@ enum record_flags {
 	RECORD_SMALL = 16,   /* below SMALL_BYTES */
 	RECORD_BACKOFF = 32, /* the last write-back failed: see retry list */
 	RECORD_HINTED = 64,  /* prefetched, not used yet */
-	RECORD_MARK = 128,   /* seen, within one walk of a batch */
 };
 
 /* One a tensor, at records[index]. */

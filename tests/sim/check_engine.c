@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole engine by seed: every policy, with and without faults. SIM_SEED and SIM_STEPS repeat
+ * one run; SIM_SEEDS sets how many seeds (default 4).
+ */
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "tests/sim/stepper.h"
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void run_seeds(bool faults)
+{
+	uint64_t steps = number("SIM_STEPS", 3000), seeds = number("SIM_SEEDS", 4);
+	uint64_t first = number("SIM_SEED", 1);
+	const char *only = getenv("SIM_POLICY");
+
+	log_configure(getenv("TIERD_LOG"));
+
+	if (getenv("SIM_SEED") != NULL)
+		seeds = 1;
+	for (size_t p = 0; policy_all[p] != NULL; p++) {
+		if (only != NULL && strcmp(only, policy_all[p]->name) != 0)
+			continue;
+		for (uint64_t seed = first; seed < first + seeds; seed++)
+			stepper_run(seed, steps, policy_all[p], faults);
+	}
+}
+
+START_TEST(every_byte_is_right_after_any_order_of_events)
+{
+	run_seeds(false);
+}
+END_TEST
+
+START_TEST(every_byte_is_right_when_devices_fail)
+{
+	run_seeds(true);
+}
+END_TEST
+
+UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
+	  every_byte_is_right_when_devices_fail)

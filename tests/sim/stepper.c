@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/stepper.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
+				  4097, 9999, 16384, 16385, 40000, 65536, 100001, 600000 };
+
+static uint64_t below(struct stepper *s, uint64_t n)
+{
+	return world_below(&s->world, n);
+}
+
+static uint64_t word0(struct stepper *s, const struct model *m)
+{
+	return atomic_load(&s->world.descriptors[m->handle.index].word0);
+}
+
+static char *address(struct stepper *s, const struct model *m)
+{
+	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
+
+	return s->world.devices[word1_arena(word1)].memory + word1_offset(word1);
+}
+
+/* ---- the client's half of the handshake ---- */
+
+static void unpin(struct client *c, struct wire_handle t, uint8_t access)
+{
+	pin_slot *slot = &c->pins[t.index];
+
+	ASSERT((atomic_load(slot) & PIN_MASK) > 0);
+	atomic_fetch_sub(slot, PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
+}
+
+static bool try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access)
+{
+	pin_slot *slot = &c->pins[m->handle.index];
+	uint64_t w, own = atomic_fetch_add(slot,
+					   PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
+
+	if (access & ACCESS_WRITE)
+		atomic_fetch_or(slot, PIN_WRITTEN);
+	w = word0(c->stepper, m);
+	if (word0_generation(w) == m->handle.generation && word0_state(w) == STATE_RESIDENT &&
+	    word0_place(w) == place && !(word0_flags(w) & FLAG_DOOMED)) {
+		if (!(word0_flags(w) & FLAG_UNFILLED) || (own & PIN_FILLED))
+			return true;
+		if (access & ACCESS_DISCARD)
+			return true; /* `filled` is said when nothing can back out any more */
+	}
+	unpin(c, m->handle, access); /* `written` stays: a false "dirty" is only work */
+	return false;
+}
+
+static void scribble(struct stepper *s, struct model *m)
+{
+	char *at = address(s, m);
+
+	uint64_t word = world_random(&s->world);
+
+	/* Every eighth byte differs from its neighbours, every write from the one before. */
+	for (uint64_t i = 0; i < m->bytes; i++) {
+		if (i % 8 == 0)
+			word = word * 6364136223846793005ull + 1442695040888963407ull;
+		m->expected[i] = (unsigned char)(word >> (i % 8 * 8));
+	}
+	memcpy(at, m->expected, m->bytes);
+	m->fuzzy = false;
+}
+
+static void verify(struct stepper *s, const struct model *m)
+{
+	ASSERT(m->fuzzy || memcmp(address(s, m), m->expected, m->bytes) == 0);
+}
+
+static struct view *free_view(struct client *c)
+{
+	for (unsigned i = 0; i < VIEWS; i++)
+		if (!c->view[i].used)
+			return &c->view[i];
+	return NULL;
+}
+
+/* A discarding writer writes at once; everybody else finds what the oracle knows. */
+static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t access)
+{
+	struct view *v = free_view(c);
+	struct model *m = &c->stepper->models[model];
+
+	log_trace(CLIENT, "tensor %u: client %d in place %u for %u, word0 %llx, slot %llx",
+		  m->handle.index, c->pid, place, access, (unsigned long long)word0(c->stepper, m),
+		  (unsigned long long)atomic_load(&c->pins[m->handle.index]));
+
+	if (access & ACCESS_DISCARD) {
+		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
+		scribble(c->stepper, m);
+	}
+	verify(c->stepper, m);
+	c->stepper->hits++;
+	engine_used(c->stepper->world.engine, c->holder, m->handle.index, place, access,
+		    c->stepper->world.now_ns);
+	if (v == NULL)
+		unpin(c, m->handle, access);
+	else
+		*v = (struct view){ true, model, m->handle, place, access };
+}
+
+static bool same_tensor(const struct model *m, struct wire_handle t)
+{
+	return m->live && m->handle.index == t.index && m->handle.generation == t.generation;
+}
+
+static void pin_all(struct client *c, const struct want *w)
+{
+	size_t n = 0;
+
+	while (n < w->n && same_tensor(&c->stepper->models[w->model[n]], w->handle[n]) &&
+	       try_pin(c, &c->stepper->models[w->model[n]], w->place, w->access))
+		n++;
+	if (n == w->n) {
+		for (size_t i = 0; i < n; i++)
+			enter_view(c, w->model[i], w->place, w->access);
+		return;
+	}
+	while (n-- > 0)
+		unpin(c, w->handle[n], w->access);
+}
+
+/* ---- completions ---- */
+
+static void copy_done(struct client *c, struct want *w, int result)
+{
+	struct model *m = &c->stepper->models[w->model[0]];
+
+	bool same = same_tensor(m, w->handle[0]);
+
+	if (same && result == 0 && w->in)
+		memcpy(m->expected + w->offset, w->window, w->bytes);
+	else if (same && result == 0 && !m->fuzzy)
+		ASSERT(memcmp(w->window, m->expected + w->offset, w->bytes) == 0);
+	else if (same && result == -EINTR && w->in)
+		m->fuzzy = true;
+	free(w->window);
+	w->window = NULL;
+}
+
+static void on_complete(void *ctx, struct holder *holder, uint32_t request, int result,
+			uint64_t value, const char *text)
+{
+	struct client *c = engine_holder_user(holder);
+	struct want *w = &c->want[request];
+
+	ASSERT(request < REQUESTS && w->used && !w->done);
+	ASSERT(result <= 0 && (result == 0) == (text[0] == '\0'));
+	ASSERT(result != -EIO || c->stepper->faults);
+	c->stepper->completions++;
+	c->stepper->errors += result < 0;
+	if (w->window != NULL)
+		copy_done(c, w, result);
+	w->done = w->acquire && result == 0;
+	w->used = w->done;
+}
+
+static void on_holder_gone(void *ctx, struct holder *holder)
+{
+	struct client *c = engine_holder_user(holder);
+
+	free(c->pins);
+	free(c);
+}
+
+/* ---- actions ---- */
+
+static struct want *free_want(struct client *c, uint32_t *ret_id)
+{
+	for (uint32_t i = 0; i < REQUESTS; i++) {
+		if (!c->want[i].used) {
+			*ret_id = i;
+			return &c->want[i];
+		}
+	}
+	return NULL;
+}
+
+static struct model *any_live(struct stepper *s, unsigned *ret)
+{
+	for (unsigned tries = 0; tries < 8; tries++) {
+		unsigned i = (unsigned)below(s, MODELS);
+
+		if (s->models[i].live) {
+			*ret = i;
+			return &s->models[i];
+		}
+	}
+	return NULL;
+}
+
+static void do_create(struct stepper *s, struct client *c)
+{
+	unsigned slot = (unsigned)below(s, MODELS);
+	struct model *m = &s->models[slot];
+	struct engine_spec spec = { .class_ = (uint8_t)below(s, 5), .ndim = 1 };
+	struct err err = ERR_INIT;
+	char name[32];
+
+	if (m->live)
+		return;
+	*m = (struct model){ .owner = c->name_space,
+			     .maker = c->holder,
+			     .bytes = sizes[below(s, ARRAY_SIZE(sizes))] };
+	spec.shape[0] = m->bytes;
+	m->named = below(s, 2) == 0;
+	if (m->named) {
+		spec.name_bytes = (size_t)snprintf(name, sizeof(name), "t%llu",
+						   (unsigned long long)s->names++);
+		spec.name = name;
+	}
+	if (engine_create_tensors(s->world.engine, c->holder, &spec, 1, &m->handle, s->world.now_ns,
+				  &err) < 0) {
+		ASSERT(err.code == -ENOSPC);
+		return;
+	}
+	m->expected = calloc(1, m->bytes + 1);
+	m->live = true;
+}
+
+static void forget(struct model *m)
+{
+	free(m->expected);
+	m->expected = NULL;
+	m->live = false;
+}
+
+static void do_destroy(struct stepper *s, struct client *c)
+{
+	unsigned i;
+	struct model *m = any_live(s, &i);
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (m == NULL)
+		return;
+	rc = engine_destroy_tensors(s->world.engine, c->holder, &m->handle, 1, s->world.now_ns,
+				    &err);
+	ASSERT(rc == (m->owner == c->name_space ? 0 : -EPERM));
+	if (rc == 0)
+		forget(m);
+}
+
+static void do_acquire(struct stepper *s, struct client *c)
+{
+	static const uint8_t accesses[] = { ACCESS_READ, ACCESS_READ, ACCESS_READ | ACCESS_WRITE,
+					    ACCESS_WRITE, ACCESS_WRITE | ACCESS_DISCARD };
+	uint64_t timeouts[] = { 0, 5 * NS_PER_MS, 100 * NS_PER_MS, 0 };
+	uint64_t timeout = timeouts[below(s, 4)];
+	uint32_t id;
+	struct want *w = free_want(c, &id);
+
+	if (w == NULL)
+		return;
+	*w = (struct want){ .acquire = true };
+	w->n = 1 + (below(s, 4) == 0) * below(s, BATCH);
+	w->place = below(s, 2) ? PROTOCOL_PLACE_HOST : 0;
+	w->access = accesses[below(s, ARRAY_SIZE(accesses))];
+	for (size_t i = 0; i < w->n; i++) {
+		struct model *m = any_live(s, &w->model[i]);
+
+		if (m == NULL)
+			return;
+		w->handle[i] = m->handle;
+	}
+	w->used = true;
+	if (w->n == 1 && try_pin(c, &s->models[w->model[0]], w->place, w->access)) {
+		w->used = false;
+		enter_view(c, w->model[0], w->place, w->access);
+		return;
+	}
+	engine_acquire(s->world.engine, c->holder, id, w->handle, w->n, w->place, w->access,
+		       timeout == 0 && below(s, 4) ? ENGINE_NEVER
+						   : (timeout ? s->world.now_ns + timeout : 0),
+		       s->world.now_ns);
+}
+
+/* What was answered is pinned, some of it late. */
+static void do_pin(struct stepper *s, struct client *c)
+{
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		if (!c->want[i].done || below(s, 8) == 0)
+			continue;
+		c->want[i].done = c->want[i].used = false;
+		pin_all(c, &c->want[i]);
+	}
+}
+
+static void do_release(struct stepper *s, struct client *c)
+{
+	struct view *v = &c->view[below(s, VIEWS)];
+	struct model *m = &s->models[v->model];
+
+	if (!v->used)
+		return;
+	if (same_tensor(m, v->handle)) {
+		verify(s, m);
+		if ((v->access & ACCESS_WRITE) && below(s, 2))
+			scribble(s, m);
+	}
+	v->used = false;
+	unpin(c, v->handle, v->access);
+}
+
+static void do_copy(struct stepper *s, struct client *c)
+{
+	uint32_t id;
+	struct want *w = free_want(c, &id);
+	unsigned i;
+	struct model *m = any_live(s, &i);
+
+	if (w == NULL || m == NULL || m->bytes == 0)
+		return;
+	*w = (struct want){ .used = true, .n = 1, .model = { i }, .handle = { m->handle } };
+	w->in = below(s, 2);
+	w->offset = below(s, m->bytes);
+	w->bytes = MIN(m->bytes - w->offset, WORLD_BLOCK - w->offset % WORLD_BLOCK);
+	if (w->bytes > 1 && below(s, 2))
+		w->bytes = 1 + below(s, w->bytes);
+	w->window = malloc(w->bytes);
+	for (uint64_t j = 0; j < w->bytes; j++)
+		w->window[j] = (char)(world_random(&s->world) >> 40);
+	engine_copy(s->world.engine, c->holder, id, m->handle, w->in, w->offset, w->bytes,
+		    w->window, s->world.now_ns);
+}
+
+static void do_flush(struct stepper *s, struct client *c)
+{
+	uint32_t id;
+	struct want *w = free_want(c, &id);
+	unsigned i;
+	struct model *m = any_live(s, &i);
+
+	if (w == NULL || m == NULL)
+		return;
+	*w = (struct want){ .used = true };
+	engine_flush(s->world.engine, c->holder, id, &m->handle, below(s, 3) ? 1 : 0,
+		     s->world.now_ns);
+}
+
+static void do_hint(struct stepper *s, struct client *c)
+{
+	struct err err = ERR_INIT;
+	unsigned i;
+	struct model *m = any_live(s, &i);
+
+	if (m == NULL)
+		return;
+	switch (below(s, 4)) {
+	case 0:
+		engine_evict(s->world.engine, c->holder, &m->handle, 1, s->world.now_ns, &err);
+		break;
+	case 1:
+		engine_step(s->world.engine, c->holder, s->world.now_ns);
+		break;
+	default:
+		engine_prefetch(s->world.engine, c->holder, &m->handle, 1,
+				below(s, 2) ? PROTOCOL_PLACE_HOST : 0, s->world.now_ns, &err);
+	}
+}
+
+static void do_cancel(struct stepper *s, struct client *c)
+{
+	uint32_t id = (uint32_t)below(s, REQUESTS);
+
+	if (c->want[id].used && !c->want[id].done)
+		engine_cancel(s->world.engine, c->holder, id, s->world.now_ns);
+}
+
+static struct client *new_client(struct stepper *s, unsigned i)
+{
+	struct client *c = calloc(1, sizeof(*c));
+	char name_space[2] = { (char)('a' + i % 2), 0 };
+	struct err err = ERR_INIT;
+
+	c->stepper = s;
+	c->name_space = i % 2;
+	c->pid = (int)(1000 + i);
+	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
+	ASSERT(engine_holder_add(s->world.engine, name_space, 1, c->pins, c->pid, c, &c->holder,
+				 &err) == 0);
+	return c;
+}
+
+/* Killed wherever it is: its copies may have happened or not, its unnamed tensors are gone. */
+static void kill_client(struct stepper *s, struct client *c)
+{
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		struct want *w = &c->want[i];
+
+		if (w->window == NULL)
+			continue;
+		if (w->in && same_tensor(&s->models[w->model[0]], w->handle[0]))
+			s->models[w->model[0]].fuzzy = true;
+	}
+	if (below(s, 2))
+		engine_holder_stop(s->world.engine, c->holder);
+	for (unsigned i = 0; i < REQUESTS; i++)
+		free(c->want[i].window);
+	engine_holder_die(s->world.engine, c->holder, s->world.now_ns);
+}
+
+/* ---- the run ---- */
+
+static struct {
+	uint64_t seed, step;
+	struct engine *engine;
+} where;
+
+static void say_where(void *ctx)
+{
+	fprintf(stderr, "sim: failed at step %llu; again with SIM_SEED=%llu SIM_STEPS=%llu\n",
+		(unsigned long long)where.step, (unsigned long long)where.seed,
+		(unsigned long long)where.step + 1);
+	engine_dump(where.engine, STDERR_FILENO);
+}
+
+static void do_kill(struct stepper *s, unsigned i)
+{
+	struct client *c = s->clients[i];
+
+	/* An unnamed tensor dies with the connection that made it. */
+	for (unsigned j = 0; j < MODELS; j++)
+		if (s->models[j].live && !s->models[j].named && s->models[j].maker == c->holder)
+			forget(&s->models[j]);
+	kill_client(s, c);
+	s->clients[i] = new_client(s, i);
+}
+
+static void do_something(struct stepper *s)
+{
+	unsigned i = (unsigned)below(s, CLIENTS);
+	struct client *c = s->clients[i];
+	uint64_t dice = below(s, 1000);
+
+	if (dice < 60)
+		do_create(s, c);
+	else if (dice < 75)
+		do_destroy(s, c);
+	else if (dice < 300)
+		do_acquire(s, c);
+	else if (dice < 450)
+		do_release(s, c);
+	else if (dice < 500)
+		do_copy(s, c);
+	else if (dice < 515)
+		do_flush(s, c);
+	else if (dice < 560)
+		do_hint(s, c);
+	else if (dice < 575)
+		do_cancel(s, c);
+	else if (dice < 577)
+		do_kill(s, i);
+	else if (dice < 700)
+		world_turn(&s->world, below(s, 3 * NS_PER_MS));
+	else
+		world_finish_one(&s->world);
+	do_pin(s, c);
+	engine_check(s->world.engine);
+}
+
+static bool idle(const struct stepper *s)
+{
+	for (unsigned i = 0; i < CLIENTS; i++)
+		for (unsigned j = 0; j < REQUESTS; j++)
+			if (s->clients[i]->want[j].used)
+				return false;
+	return s->world.flying == 0;
+}
+
+/* Nobody holds anything and no device fails: every request must be answered, within bounds. */
+static void drain(struct stepper *s)
+{
+	for (unsigned rounds = 0; rounds < 100000; rounds++) {
+		for (unsigned i = 0; i < CLIENTS; i++)
+			do_pin(s, s->clients[i]);
+		for (unsigned i = 0; i < CLIENTS; i++)
+			for (unsigned j = 0; j < VIEWS; j++)
+				if (s->clients[i]->view[j].used) {
+					s->clients[i]->view[j].used = false;
+					unpin(s->clients[i], s->clients[i]->view[j].handle,
+					      s->clients[i]->view[j].access);
+				}
+		if (idle(s))
+			return;
+		if (!world_finish_one(&s->world))
+			world_turn(&s->world, NS_PER_MS);
+	}
+	ASSERT(!"requests that nobody can be in the way of are not answered");
+}
+
+/* Every tensor that lives is read back whole, by whatever way there is. */
+static void read_back(struct stepper *s)
+{
+	struct client *c = s->clients[0];
+
+	for (unsigned i = 0; i < MODELS; i++) {
+		struct model *m = &s->models[i];
+		uint64_t before = s->hits;
+
+		if (!m->live)
+			continue;
+		if (m->bytes <= WORLD_DRAM) {
+			c->want[0] = (struct want){ .used = true,
+						    .acquire = true,
+						    .n = 1,
+						    .model = { i },
+						    .handle = { m->handle },
+						    .place = PROTOCOL_PLACE_HOST,
+						    .access = ACCESS_READ };
+			engine_acquire(s->world.engine, c->holder, 0, &m->handle, 1,
+				       PROTOCOL_PLACE_HOST, ACCESS_READ, ENGINE_NEVER,
+				       s->world.now_ns);
+			drain(s);
+			ASSERT(s->hits == before + 1);
+			continue;
+		}
+		for (uint64_t at = 0; at < m->bytes; at += WORLD_BLOCK) {
+			c->want[0] = (struct want){ .used = true,
+						    .n = 1,
+						    .model = { i },
+						    .handle = { m->handle },
+						    .offset = at,
+						    .bytes = MIN(WORLD_BLOCK, m->bytes - at) };
+			c->want[0].window = malloc(WORLD_BLOCK);
+			engine_copy(s->world.engine, c->holder, 0, m->handle, false, at,
+				    c->want[0].bytes, c->want[0].window, s->world.now_ns);
+			drain(s);
+		}
+	}
+}
+
+static void finish(struct stepper *s)
+{
+	s->world.fail_permille = 0;
+	drain(s);
+	world_turn(&s->world, 2 * NS_PER_S); /* what backed off is tried again */
+	read_back(s);
+	for (unsigned i = 0; i < MODELS; i++)
+		if (s->models[i].live)
+			forget(&s->models[i]);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		kill_client(s, s->clients[i]);
+	for (unsigned i = 0; i < 1000; i++)
+		if (!world_finish_one(&s->world))
+			world_turn(&s->world, 100 * NS_PER_MS);
+	engine_check(s->world.engine);
+	/* After the last connection and the linger nothing is left anywhere. */
+	for (unsigned k = 0; k < TIER_KINDS; k++)
+		ASSERT(s->world.stats->tier[k].reserved_bytes == 0);
+	ASSERT(s->world.stats->tensors == 0 && s->world.stats->committed_bytes == 0);
+}
+
+void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy, bool faults)
+{
+	struct stepper *s = calloc(1, sizeof(*s));
+	struct engine_hooks hooks = { .ctx = &s->world,
+				      .submit = world_submit,
+				      .complete = on_complete,
+				      .holder_gone = on_holder_gone };
+
+	world_open(&s->world, seed, policy, &hooks);
+	where.seed = seed;
+	where.engine = s->world.engine;
+	check_set_panic_hook(say_where, NULL);
+	s->faults = faults;
+	s->world.fail_permille = faults ? 50 : 0;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		s->clients[i] = new_client(s, i);
+	for (where.step = 0; where.step < steps; where.step++)
+		do_something(s);
+	finish(s);
+	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors\n",
+	       (unsigned long long)seed, policy->name, (unsigned long long)s->world.finished,
+	       (unsigned long long)s->hits, (unsigned long long)s->completions,
+	       (unsigned long long)s->errors);
+	world_close(&s->world);
+	free(s);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stepper: model clients that follow the protocol of libtierd over an engine in a world
+ * (world.h), and an oracle that knows every byte. One seed, one run.
+ */
+#ifndef TIERD_TESTS_SIM_STEPPER_H
+#define TIERD_TESTS_SIM_STEPPER_H
+
+#include "tests/sim/world.h"
+
+#define CLIENTS  3u
+#define REQUESTS 16u
+#define VIEWS    8u
+#define BATCH    3u
+#define MODELS   64u
+
+struct model {
+	struct wire_handle handle;
+	uint64_t bytes;
+	unsigned char *expected;
+	unsigned owner;       /* namespace */
+	struct holder *maker; /* client that made it */
+	bool live, named;
+	bool fuzzy; /* a copy into it was cancelled half-way: not compared until it is overwritten
+		     */
+};
+
+struct want {
+	bool used, acquire, done; /* done: answered 0, to be pinned */
+	size_t n;
+	unsigned model[BATCH];
+	struct wire_handle handle[BATCH]; /* a model may stand for another tensor by now */
+	uint8_t place, access;
+	/* copies */
+	bool in;
+	uint64_t offset, bytes;
+	char *window;
+};
+
+struct view {
+	bool used;
+	unsigned model;
+	struct wire_handle handle;
+	uint8_t place, access;
+};
+
+struct client {
+	struct stepper *stepper;
+	struct holder *holder;
+	pin_slot *pins;
+	struct want want[REQUESTS];
+	struct view view[VIEWS];
+	unsigned name_space;
+	int pid;
+};
+
+struct stepper {
+	struct world world;
+	struct client *clients[CLIENTS];
+	struct model models[MODELS];
+	bool faults;
+	uint64_t completions, hits, errors, names;
+};
+
+/* `steps` actions by seed, then everything is healed, read back, compared and destroyed. Aborts (by
+ * ASSERT, after saying seed and step) on any difference. */
+void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy, bool faults);
+
+#endif

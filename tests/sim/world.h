@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A world for the engine without threads: tiers that are plain memory, lanes that are a list of
+ * xfers which the stepper finishes in any order, a clock that it moves, and faults by its seed.
+ */
+#ifndef TIERD_TESTS_SIM_WORLD_H
+#define TIERD_TESTS_SIM_WORLD_H
+
+#include "daemon/engine/engine.h"
+
+#define WORLD_TENSORS 256u
+#define WORLD_HBM     KIB(256)
+#define WORLD_DRAM    KIB(512)
+#define WORLD_NVME0   KIB(1024)
+#define WORLD_NVME1   KIB(512)
+#define WORLD_BLOCK   KIB(16)
+#define WORLD_FLIGHT  1024u
+
+struct world_device {
+	struct tier tier;
+	char *memory;
+};
+
+struct flight {
+	struct xfer *x;
+	unsigned device;
+};
+
+struct world {
+	struct engine *engine;
+	struct table_header *table;
+	struct descriptor *descriptors;
+	struct stats_page *stats;
+	void *records, *staging, *policy_config;
+	const struct config_row *policy_rows;
+	struct world_device devices[4]; /* hbm, dram, nvme, nvme */
+	struct flight flight[WORLD_FLIGHT];
+	unsigned flying;
+	uint64_t now_ns, random;
+	uint32_t fail_permille; /* of xfers of nvme */
+	uint64_t finished, failed;
+};
+
+/* `policy`: of all classes. Aborts when it cannot be made. */
+void world_open(struct world *w, uint64_t seed, const struct policy_ops *policy,
+		const struct engine_hooks *hooks);
+void world_close(struct world *w);
+
+uint64_t world_random(struct world *w);
+uint64_t world_below(struct world *w, uint64_t n);
+/* Finishes one xfer, any of those in flight; false: there is none. */
+bool world_finish_one(struct world *w);
+/* Moves the clock and lets the engine have its turn. */
+void world_turn(struct world *w, uint64_t ns);
+/* The hook for engine_hooks.submit; its ctx must be the world. */
+void world_submit(void *ctx, unsigned device, struct xfer *x);
+
+#endif
