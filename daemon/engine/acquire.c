@@ -130,10 +130,12 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
 			rc = replica_take(e, q->device, q->items[i].tensor, &q->items[i].node);
 	}
 	if (rc < 0) {
-		bool again = e->again;
+		bool again = e->again, look = e->devices[q->device].look;
 
 		let_go(e, q);
-		e->again = again; /* nothing came free that was not free before */
+		/* Nothing came free that was not free before. */
+		e->again = again;
+		e->devices[q->device].look = look;
 	}
 	*ret_bytes = bytes;
 	return rc;
@@ -180,7 +182,6 @@ void acquire_admit(struct engine *e, struct request *q)
 	}
 	if (!queued) {
 		enter(q, REQUEST_QUEUED, &d->queue);
-		e->again = true;
 	}
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 	if (list_first(&d->queue, struct request, link) == q)
@@ -310,7 +311,7 @@ void acquire_step(struct engine *e, struct request *q)
 		if (rc == -ENOSPC) {
 			let_go(e, q);
 			enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
-			e->again = true;
+			look_at_queues(e);
 			e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 			return;
 		}

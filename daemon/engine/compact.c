@@ -35,7 +35,7 @@ static uint64_t take_holes(struct engine *e, struct request *q)
 
 static void give_holes(struct engine *e, struct request *q)
 {
-	bool again = e->again;
+	bool again = e->again, look = e->devices[q->device].look;
 
 	for (size_t i = 0; i < q->n; i++) {
 		if (q->items[i].node != EXTENT_NONE)
@@ -43,6 +43,7 @@ static void give_holes(struct engine *e, struct request *q)
 		q->items[i].node = EXTENT_NONE;
 	}
 	e->again = again;
+	e->devices[q->device].look = look;
 }
 
 /* Whether what stands in the extent could leave it now. */

@@ -569,7 +569,7 @@ void move_finished(struct engine *e, struct move *m)
 	free_move(e, m);
 	if (drop && reclaim_eligible(e, record_of(e, tensor)->front, tensor))
 		front_drop(e, tensor);
-	e->again = true;
+	look_at_queues(e);
 }
 
 void move_piece_done(struct engine *e, struct piece *p)

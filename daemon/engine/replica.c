@@ -68,6 +68,7 @@ void replica_give(struct engine *e, uint8_t device, uint32_t node)
 	extents_give(e->devices[device].extents, node);
 	count_reserved(e, device_kind(e, device));
 	e->devices[device].reclaim_at_ns = 0; /* there is room: whoever waits looks again */
+	e->devices[device].look = true;
 	e->again = true;
 }
 

@@ -117,6 +117,13 @@ static void forget_own_moves(struct engine *e, const struct request *q)
 	}
 }
 
+void look_at_queues(struct engine *e)
+{
+	e->again = true;
+	for (unsigned i = 0; i < e->device_count; i++)
+		e->devices[i].look = true;
+}
+
 static void unlink_request(struct engine *e, struct request *q)
 {
 	forget_own_moves(e, q);
@@ -127,7 +134,8 @@ static void unlink_request(struct engine *e, struct request *q)
 	ASSERT(e->waiting > 0);
 	e->waiting--;
 	stat_set(STAT(e, waiting), e->waiting);
-	e->again = true; /* others may have waited for what it held */
+	e->unblocked = true; /* others may have waited for what it held */
+	look_at_queues(e);
 }
 
 static void count_stall(struct engine *e, const struct request *q)
@@ -206,7 +214,7 @@ static void backoff_turn(struct engine *e)
 	for (uint32_t i = 0; i < e->backoff_count; i++)
 		e->records[e->backoff[i]].flags &= (uint16_t)~RECORD_BACKOFF;
 	e->backoff_count = 0;
-	e->again = true;
+	look_at_queues(e);
 }
 
 /* ---- settling ---- */
@@ -237,6 +245,9 @@ static void run_blocked(struct engine *e)
 {
 	struct list again, *it;
 
+	if (!e->unblocked)
+		return;
+	e->unblocked = false;
 	/* Each is looked at once; those still blocked come back in the same order. */
 	list_init(&again);
 	while ((it = list_pop_front(&e->blocked)) != NULL)
@@ -250,6 +261,9 @@ static void run_queue(struct engine *e, uint8_t device)
 {
 	struct list *queue = &e->devices[device].queue;
 
+	if (!e->devices[device].look)
+		return;
+	e->devices[device].look = false;
 	while (!list_empty(queue)) {
 		struct request *q = list_first(queue, struct request, link);
 
@@ -337,9 +351,10 @@ static void poll_pins(struct engine *e)
 	}
 	for (unsigned i = 0; i < e->device_count; i++)
 		queued |= !list_empty(&e->devices[i].queue) || e->devices[i].wanted_bytes > 0;
-	e->again |= queued;
-	if (queued)
-		e->poll_at_ns = e->now_ns + POLL_NS;
+	if (!queued)
+		return;
+	look_at_queues(e);
+	e->poll_at_ns = e->now_ns + POLL_NS;
 }
 
 uint64_t requests_turn(struct engine *e)

@@ -23,6 +23,8 @@ uint64_t requests_turn(struct engine *e);
 void requests_drop_holder(struct engine *e, struct holder *h);
 /* Answers and forgets a request. */
 void request_finish(struct engine *e, struct request *request, int result, const char *text);
+/* Something has changed that may let a queue go on: an end of a move, an unpin, the time. */
+void look_at_queues(struct engine *e);
 void request_wake(struct engine *e, struct request *request);
 /* The head of a device's queue gets this failure: no room can be made. */
 void request_fail_head(struct engine *e, uint8_t device, int result, const char *text);

@@ -82,8 +82,9 @@ struct block {
 struct device {
 	struct tier *tier;
 	struct extents *extents;
-	uint8_t place;           /* as in word0; nvme: not used */
-	struct list queue;       /* requests that wait for room, first in first out */
+	uint8_t place;     /* as in word0; nvme: not used */
+	struct list queue; /* requests that wait for room, first in first out */
+	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
 	uint64_t prefetch_bytes; /* of running prefetches into it */
@@ -281,7 +282,8 @@ struct engine {
 	uint64_t committed_bytes, small_bytes, largest_bytes;
 	bool largest_stale; /* the largest tensor went: count again before refusing anything */
 	uint64_t now_ns;    /* of the call that is running */
-	bool again;         /* the turn wants another one at once */
+	bool again;     /* something has changed: queues are looked at before the call returns */
+	bool unblocked; /* a request has ended that others may be blocked by */
 };
 
 #define STAT(e, name) (&(e)->params.stats->name)
