@@ -26,6 +26,9 @@ static int unit_asked(const char *test, char *const *names)
 	return 0;
 }
 
+/* Run before and after each test, in its process; see UNIT_MAIN_WITH. */
+static void (*unit_setup)(void), (*unit_teardown)(void);
+
 static int unit_run(const char *name, const TTest *const *tests, size_t n, char *const *names)
 {
 	Suite *suite = suite_create(name);
@@ -35,6 +38,8 @@ static int unit_run(const char *name, const TTest *const *tests, size_t n, char 
 	int failed;
 
 	tcase_set_timeout(tcase, 300);
+	if (unit_setup != NULL)
+		tcase_add_checked_fixture(tcase, unit_setup, unit_teardown);
 	for (size_t i = 0; i < n; i++)
 		if (unit_asked(tests[i]->name, names)) {
 			tcase_add_test(tcase, tests[i]);
@@ -51,6 +56,16 @@ static int unit_run(const char *name, const TTest *const *tests, size_t n, char 
 	srunner_free(runner);
 	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
+
+/* The same with a fixture: what every test begins and ends with. */
+#define UNIT_MAIN_WITH(setup, teardown, name, ...) \
+	int main(int argc, char **argv) \
+	{ \
+		const TTest *const tests[] = { __VA_ARGS__ }; \
+		unit_setup = setup; \
+		unit_teardown = teardown; \
+		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0]), argv + 1); \
+	}
 
 #define UNIT_MAIN(name, ...) \
 	int main(int argc, char **argv) \

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tierd.h promises, call by call and error by name, on a real tierd.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "libclient/tierd.h"
+#include "tests/system/system.h"
+
+#define CONFIG                                   \
+	"tensors: 64Ki\n"                        \
+	"staging: 2MiB\n"                        \
+	"tiers:\n"                               \
+	"  hbm: {backend: memory, size: 4MiB}\n" \
+	"  dram: {size: 12MiB}\n"                \
+	"  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
+#define GPU 0
+#define RW  (TIERD_READ | TIERD_WRITE)
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+static struct tierd *t;
+
+static void begin(void)
+{
+	system_start(s, CONFIG);
+	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
+}
+
+static void end(void)
+{
+	tierd_close(t);
+	system_stop(s);
+}
+
+static tierd_tensor make(const char *name, uint64_t bytes)
+{
+	struct tierd_spec spec = { .name = name, .ndim = 1, .shape = { bytes } };
+	tierd_tensor h;
+
+	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
+	return h;
+}
+
+static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
+{
+	struct tierd_view v;
+
+	ck_assert_msg(tierd_acquire(t, h, place, access, -1, &v) == 0, "%s", tierd_error(t));
+	return v;
+}
+
+static void fill(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
+
+	memset(v.data, byte, v.bytes);
+	tierd_release(t, &v);
+}
+
+static void expect_bytes(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(h, place, TIERD_READ);
+
+	for (uint64_t i = 0; i < v.bytes; i++)
+		if (((unsigned char *)v.data)[i] != byte)
+			system_fail(s, "byte %lu is %#x, not %#x", (unsigned long)i,
+				    ((unsigned char *)v.data)[i], byte);
+	tierd_release(t, &v);
+}
+
+START_TEST(refusals_have_their_names_and_come_at_once)
+{
+	tierd_tensor h = make("w", 8192), big = make(NULL, MIB(8)), two[2];
+	struct tierd_view v, held, views[2];
+
+	ck_assert_int_eq(tierd_acquire(t, h, 5, TIERD_READ, -1, &v), -ENODEV);
+	ck_assert_int_eq(tierd_acquire(t, big, GPU, TIERD_READ, -1, &v), -ENOSPC);
+	ck_assert_int_eq(tierd_acquire(t, h, TIERD_HOST, TIERD_READ, 0, &v), -ETIMEDOUT);
+	held = hold(h, TIERD_HOST, TIERD_READ);
+	ck_assert_int_eq(tierd_acquire(t, h, GPU, TIERD_READ, -1, &v), -EDEADLK);
+	tierd_release(t, &held);
+	two[0] = make(NULL, MIB(3));
+	two[1] = make(NULL, MIB(3));
+	ck_assert_int_eq(tierd_acquire_batch(t, two, 2, GPU, TIERD_READ, -1, views), -ENOSPC);
+	ck_assert_int_eq(tierd_lookup(t, "nobody", &h), -ENOENT);
+	ck_assert_int_eq(tierd_create(t, &(struct tierd_spec){ .name = "w" }, 1, two), -EEXIST);
+	ck_assert_int_eq(tierd_lookup(t, "w", &h), 0);
+	ck_assert_int_eq(tierd_flush(t, (tierd_tensor[]){ make(NULL, 5) }, 1), -EINVAL);
+	ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
+	ck_assert_int_eq(tierd_destroy(t, &h, 1), -ESTALE);
+	ck_assert_int_eq(tierd_stat(t, h, &(struct tierd_info){ 0 }), -ESTALE);
+	ck_assert_int_eq(tierd_acquire(t, h, TIERD_HOST, TIERD_READ, -1, &v), -ESTALE);
+	ck_assert_int_eq(tierd_prefetch(t, &h, 1, TIERD_HOST), -ESTALE);
+	ck_assert_int_eq(
+		tierd_create(t, &(struct tierd_spec){ .ndim = 1, .shape = { GIB(1) } }, 1, two),
+		-ENOSPC);
+}
+END_TEST
+
+static void pin_at_host(struct system *unused, void *arg)
+{
+	int *pipes = arg;
+	struct tierd *mine;
+	tierd_tensor h;
+	struct tierd_view v;
+	char byte = 1;
+
+	if (tierd_open(s->socket, "job", 0, &mine) < 0 || tierd_lookup(mine, "w", &h) < 0 ||
+	    tierd_acquire(mine, h, TIERD_HOST, TIERD_READ, -1, &v) < 0 ||
+	    write(pipes[1], &byte, 1) != 1)
+		_exit(1);
+	/* Until the parent closes its end; ours would keep the pipe open. */
+	close(pipes[3]);
+	if (read(pipes[2], &byte, 1) != 0)
+		_exit(1);
+	tierd_release(mine, &v);
+	tierd_close(mine);
+}
+
+static void on_alarm(int signum)
+{
+}
+
+static void alarms(unsigned period_us)
+{
+	struct itimerval timer = { { 0, period_us }, { 0, period_us } };
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+START_TEST(a_foreign_pin_elsewhere_is_waited_for_and_named)
+{
+	int pipes[4];
+	tierd_tensor h = make("w", 8192);
+	struct tierd_view v = { .bytes = 3 };
+	char pid_text[16], byte;
+	pid_t pid;
+
+	ck_assert(pipe(pipes) == 0 && pipe(pipes + 2) == 0);
+	pid = system_child(pin_at_host, s, pipes);
+	close(pipes[2]);
+	ck_assert_int_eq(read(pipes[0], &byte, 1), 1);
+	ck_assert_msg(tierd_acquire(t, h, GPU, RW, 500 * (int64_t)NS_PER_MS, &v) == -EBUSY, "%s",
+		      tierd_error(t));
+	snprintf(pid_text, sizeof(pid_text), "%d", (int)pid);
+	ck_assert_msg(strstr(tierd_error(t), pid_text) != NULL, "%s", tierd_error(t));
+	alarms(2000);
+	for (unsigned i = 0; i < 20; i++)
+		ck_assert_int_eq(tierd_acquire(t, h, GPU, RW, -1, &v), -EINTR);
+	alarms(0);
+	ck_assert_uint_eq(v.bytes, 3);
+	close(pipes[3]);
+	ck_assert_int_eq(tierd_acquire(t, h, GPU, RW, -1, &v), 0);
+	tierd_release(t, &v);
+	system_child_end(s, pid, 20000);
+}
+END_TEST
+
+START_TEST(a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros)
+{
+	tierd_tensor h[16], odd = make(NULL, 12345);
+	unsigned char out[100];
+
+	for (int i = 0; i < 16; i++)
+		h[i] = make(NULL, MIB(1) + (uint64_t)i);
+	expect_bytes(odd, GPU, 0);
+	ck_assert_int_eq(tierd_prefetch(t, h, 3, GPU), 0);
+	for (int i = 0; i < 16; i++)
+		fill(h[i], i % 2 ? GPU : TIERD_HOST, i + 1);
+	ck_assert_int_eq(tierd_evict(t, h, 4), 0);
+	ck_assert_int_eq(tierd_step(t), 0);
+	for (int i = 0; i < 16; i++) {
+		ck_assert_int_eq(tierd_copy_out(t, h[i], MIB(1) - 90, out, 90), 0);
+		ck_assert_int_eq(out[89], i + 1);
+		expect_bytes(h[i], i % 3 ? GPU : TIERD_HOST, i + 1);
+	}
+	ck_assert_int_eq(tierd_flush(t, NULL, 0), 0);
+	ck_assert_int_eq(tierd_trim(t), 0);
+	for (int i = 0; i < 16; i++)
+		expect_bytes(h[i], TIERD_HOST, i + 1);
+}
+END_TEST
+
+START_TEST(a_batch_pins_all_and_a_handle_may_stand_twice)
+{
+	struct tierd_view v[40];
+	tierd_tensor h[40];
+
+	for (int i = 0; i < 20; i++)
+		h[i] = make(NULL, KIB(100));
+	memcpy(h + 20, h, 20 * sizeof(h[0]));
+	ck_assert_int_eq(tierd_acquire_batch(t, h, 40, GPU, TIERD_WRITE, -1, v), 0);
+	for (int i = 0; i < 40; i++) {
+		ck_assert_int_eq(v[i].place, GPU);
+		ck_assert_ptr_eq(v[i].data, v[i % 20].data);
+	}
+	/* While it is held nothing of it can go elsewhere. */
+	ck_assert_int_eq(tierd_acquire_batch(t, h, 40, TIERD_HOST, TIERD_READ, -1, v + 0),
+			 -EDEADLK);
+	for (int i = 0; i < 40; i++)
+		tierd_release(t, &v[i]);
+	ck_assert_int_eq(tierd_acquire_batch(t, h, 20, TIERD_HOST, TIERD_READ, -1, v), 0);
+	for (int i = 0; i < 20; i++)
+		tierd_release(t, &v[i]);
+}
+END_TEST
+
+START_TEST(copies_reach_what_is_larger_than_dram)
+{
+	static unsigned char in[3 * MIB(1) + 17], out[sizeof(in)];
+	tierd_tensor h = make("large", MIB(20));
+	uint64_t at = MIB(9) + 4095;
+
+	for (size_t i = 0; i < sizeof(in); i++)
+		in[i] = (unsigned char)(i * 31 + i / 4096);
+	ck_assert_int_eq(tierd_copy_out(t, h, MIB(20) - 7, out, 7), 0);
+	ck_assert_int_eq(out[0] | out[6], 0);
+	ck_assert_msg(tierd_copy_in(t, h, at, in, sizeof(in)) == 0, "%s", tierd_error(t));
+	ck_assert_msg(tierd_copy_out(t, h, at, out, sizeof(out)) == 0, "%s", tierd_error(t));
+	ck_assert_int_eq(memcmp(in, out, sizeof(in)), 0);
+	ck_assert_int_eq(tierd_copy_out(t, h, at - 1, out, 2), 0);
+	ck_assert_int_eq(out[0], 0);
+	ck_assert_int_eq(out[1], in[0]);
+}
+END_TEST
+
+/* ---- threads of one connection ---- */
+
+#define THREADS 6
+#define OWN     12
+static _Atomic unsigned rounds_left, wrong;
+
+static void *thread_main(void *arg)
+{
+	unsigned number = (unsigned)(uintptr_t)arg, seed = number * 77 + 1;
+	unsigned char last[OWN] = { 0 };
+	tierd_tensor h[OWN];
+
+	for (int i = 0; i < OWN; i++)
+		h[i] = make(NULL, KIB(200) + number);
+	while (atomic_fetch_sub(&rounds_left, 1) < UINT32_MAX / 2) {
+		unsigned i = (unsigned)rand_r(&seed) % OWN, r = (unsigned)rand_r(&seed);
+		struct tierd_view v = hold(h[i], r % 3 ? TIERD_HOST : GPU, RW);
+		unsigned char *bytes = v.data;
+
+		if (bytes[0] != last[i] || bytes[v.bytes - 1] != last[i] ||
+		    bytes[v.bytes / 2] != last[i])
+			atomic_fetch_add(&wrong, 1);
+		last[i] = (unsigned char)r;
+		memset(bytes, last[i], v.bytes);
+		tierd_release(t, &v);
+		if (r % 17 == 0)
+			tierd_evict(t, h, OWN);
+		if (r % 19 == 0)
+			tierd_prefetch(t, h, OWN / 2, GPU);
+		if (r % 23 == 0 &&
+		    (tierd_copy_out(t, h[i], 5, &last[i], 1) != 0 || last[i] != (unsigned char)r))
+			atomic_fetch_add(&wrong, 1);
+		if (r % 29 == 0 && tierd_flush(t, &h[i], 1) != 0)
+			atomic_fetch_add(&wrong, 1);
+		tierd_step(t);
+	}
+	return NULL;
+}
+
+START_TEST(threads_share_a_connection_under_eviction)
+{
+	pthread_t threads[THREADS];
+	struct tierd_stats stats;
+
+	atomic_store(&rounds_left, 3000);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, thread_main, (void *)i);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(wrong, 0);
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_NVME][TIERD_DRAM], 0);
+}
+END_TEST
+
+START_TEST(signals_in_a_storm_lose_nothing)
+{
+	tierd_tensor h[OWN * 2];
+	unsigned char last[OWN * 2] = { 0 };
+	unsigned ended_early = 0;
+
+	for (int i = 0; i < OWN * 2; i++)
+		h[i] = make(NULL, KIB(700));
+	alarms(300);
+	for (unsigned n = 1; n < 2000; n++) {
+		unsigned i = n * 7 % (OWN * 2);
+		struct tierd_view v;
+		int rc = tierd_acquire(t, h[i], n % 3 ? TIERD_HOST : GPU, RW, -1, &v);
+
+		ck_assert_msg(rc == 0 || rc == -EINTR, "%s", tierd_error(t));
+		if (rc == -EINTR) {
+			ended_early++;
+			continue;
+		}
+		ck_assert_uint_eq(((unsigned char *)v.data)[v.bytes - 1], last[i]);
+		last[i] = (unsigned char)n;
+		memset(v.data, last[i], v.bytes);
+		tierd_release(t, &v);
+	}
+	alarms(0);
+	ck_assert_uint_gt(ended_early, 0);
+	for (int i = 0; i < OWN * 2; i++)
+		expect_bytes(h[i], TIERD_HOST, last[i]);
+}
+END_TEST
+
+START_TEST(what_is_held_when_the_daemon_is_killed_stays_readable)
+{
+	tierd_tensor h = make(NULL, KIB(64)), other = make(NULL, KIB(64));
+	struct tierd_view v, none;
+
+	fill(h, TIERD_HOST, 9);
+	v = hold(h, TIERD_HOST, TIERD_READ);
+	system_kill(s);
+	ck_assert_int_eq(tierd_acquire(t, other, GPU, TIERD_READ, -1, &none), -EPIPE);
+	ck_assert_int_eq(((unsigned char *)v.data)[v.bytes - 1], 9);
+	ck_assert_int_eq(tierd_flush(t, NULL, 0), -EPIPE);
+	tierd_close(t);
+	ck_assert_int_eq(((unsigned char *)v.data)[0], 9);
+	tierd_release(t, &v);
+	t = NULL;
+	system_launch(s);
+}
+END_TEST
+
+START_TEST(a_closed_connections_views_keep_their_pins)
+{
+	tierd_tensor h = make("kept", KIB(64));
+	struct tierd_view v;
+	struct tierd *first = t;
+	struct tierd_info info;
+
+	v = hold(h, TIERD_HOST, TIERD_WRITE);
+	memset(v.data, 4, v.bytes);
+	tierd_close(first);
+	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
+	ck_assert_int_eq(tierd_stat(t, h, &info), 0);
+	ck_assert_uint_eq(info.pins, 1);
+	memset(v.data, 5, v.bytes);
+	tierd_release(first, &v);
+	expect_bytes(h, GPU, 5);
+}
+END_TEST
+
+UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once,
+	       a_foreign_pin_elsewhere_is_waited_for_and_named,
+	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,
+	       a_batch_pins_all_and_a_handle_may_stand_twice, copies_reach_what_is_larger_than_dram,
+	       threads_share_a_connection_under_eviction, signals_in_a_storm_lose_nothing,
+	       what_is_held_when_the_daemon_is_killed_stays_readable,
+	       a_closed_connections_views_keep_their_pins)
