@@ -101,11 +101,6 @@ void acquire_release_items(struct engine *e, struct request *q)
 	}
 }
 
-bool acquire_repeats(const struct request *q, size_t i)
-{
-	return i > 0 && q->items[i].tensor == q->items[i - 1].tensor;
-}
-
 bool acquire_needs_room(struct engine *e, const struct request *q, const struct item *item)
 {
 	const struct record *r = record_of(e, item->tensor);
@@ -123,7 +118,7 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
 	int rc = 0;
 
 	for (size_t i = 0; i < q->n; i++) {
-		if (acquire_repeats(q, i) || !acquire_needs_room(e, q, &q->items[i]))
+		if (!acquire_needs_room(e, q, &q->items[i]))
 			continue;
 		bytes += replica_rounded(e, q->device, record_of(e, q->items[i].tensor)->bytes);
 		if (rc == 0)
@@ -342,10 +337,17 @@ static int larger_first(const void *a, const void *b, void *ctx)
 	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Before anything points to an item. */
+/* Before anything points to an item. A tensor that was named twice is brought once; the client pins
+ * it as often as it likes. */
 static void sort_items(struct engine *e, struct request *q)
 {
+	size_t n = 0;
+
 	qsort_r(q->items, q->n, sizeof(q->items[0]), larger_first, e);
+	for (size_t i = 0; i < q->n; i++)
+		if (n == 0 || q->items[n - 1].tensor != q->items[i].tensor)
+			q->items[n++] = q->items[i];
+	q->n = n;
 	for (size_t i = 0; i < q->n; i++)
 		list_init(&q->items[i].link);
 }
@@ -355,11 +357,8 @@ static bool can_fit(struct engine *e, struct request *q)
 {
 	uint64_t bytes = 0;
 
-	for (size_t i = 0; i < q->n; i++) {
-		if (!acquire_repeats(q, i))
-			bytes += replica_rounded(e, q->device,
-						 record_of(e, q->items[i].tensor)->bytes);
-	}
+	for (size_t i = 0; i < q->n; i++)
+		bytes += replica_rounded(e, q->device, record_of(e, q->items[i].tensor)->bytes);
 	return bytes <= extents_capacity(e->devices[q->device].extents);
 }
 

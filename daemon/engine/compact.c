@@ -26,11 +26,22 @@ static uint64_t take_holes(struct engine *e, struct request *q)
 	for (size_t i = 0; i < q->n; i++) {
 		struct item *item = &q->items[i];
 
-		if (!acquire_repeats(q, i) && acquire_needs_room(e, q, item) &&
+		if (acquire_needs_room(e, q, item) &&
 		    replica_take(e, q->device, item->tensor, &item->node) < 0)
 			return replica_rounded(e, q->device, record_of(e, item->tensor)->bytes);
 	}
 	return 0;
+}
+
+static uint64_t total_lacking(struct engine *e, const struct request *q)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < q->n; i++)
+		if (acquire_needs_room(e, q, &q->items[i]))
+			bytes += replica_rounded(e, q->device,
+						 record_of(e, q->items[i].tensor)->bytes);
+	return bytes;
 }
 
 static void give_holes(struct engine *e, struct request *q)
@@ -156,6 +167,12 @@ bool compact(struct engine *e, uint8_t device)
 	d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
 	bytes = take_holes(e, q);
 	w = find_window(e, device, bytes);
+	if (!w.found) {
+		/* The holes that were taken stand in the way: one window for all of it. */
+		give_holes(e, q);
+		bytes = total_lacking(e, q);
+		w = find_window(e, device, bytes);
+	}
 	if (bytes > 0 && w.found) {
 		log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
 			  d->tier->base.name, (unsigned long long)bytes,

@@ -37,8 +37,6 @@ void acquire_step(struct engine *e, struct request *request);
 void acquire_admit(struct engine *e, struct request *request);
 /* Whether the item would need an extent of its own at the request's device. */
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
-/* Whether item i names the same tensor as the one before it. */
-bool acquire_repeats(const struct request *request, size_t i);
 void acquire_release_items(struct engine *e, struct request *request);
 void copy_step(struct engine *e, struct request *request);
 void flush_step(struct engine *e, struct request *request);
