@@ -9,12 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "examples/train_gpt/fatal.h"
 
-/* Far above what one layer's bytes take on any disk: it ends only a daemon that hangs. */
-#define ACQUIRE_TIMEOUT_NS (300ll * 1000000000ll)
+/* Far above what one operation's bytes take on any disk: it ends only a daemon that hangs. */
+#define ACQUIRE_TIMEOUT_NS (120ll * 1000000000ll)
+/* How long a batch waits while another one's pins stand. */
+#define PATIENCE_NS (2ll * 1000000000ll)
 
 static void tierd_store_create(void *state, struct tensor *const *tensors, size_t n,
 			       unsigned element_bytes)
@@ -41,8 +44,17 @@ static void tierd_store_create(void *state, struct tensor *const *tensors, size_
 	free(handles);
 }
 
-/* All uses with one access, as one batch. */
-static void acquire_same(struct tierd *t, int place, struct use *uses, size_t n, uint32_t access)
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* All uses with one access, as one batch. 0, or the library's error. */
+static int acquire_same(struct tierd *t, int place, struct use *uses, size_t n, uint32_t access,
+			int64_t timeout_ns)
 {
 	tierd_tensor handles[STORE_USES_MAX];
 	struct tierd_view views[STORE_USES_MAX];
@@ -56,24 +68,27 @@ static void acquire_same(struct tierd *t, int place, struct use *uses, size_t n,
 		which[count] = &uses[i];
 		handles[count++] = uses[i].tensor->handle;
 	}
-	if (count == 0)
-		return;
 	do {
-		rc = tierd_acquire_batch(t, handles, count, place, access, ACQUIRE_TIMEOUT_NS,
-					 views);
+		rc = tierd_acquire_batch(t, handles, count, place, access, timeout_ns, views);
 	} while (rc == -EINTR);
-	if (rc != 0)
-		fatal("acquire of %s and %zu more: %s", which[0]->tensor->name, count - 1,
-		      tierd_error(t));
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; rc == 0 && i < count; i++) {
 		which[i]->view = views[i];
 		which[i]->data = views[i].data;
 	}
+	return rc;
 }
 
-/* The later batches wait while the earlier ones' pins stand. With one client that only needs a
- * place that holds one operation's tensors at once; several would have to ask in one batch. */
-static void tierd_store_acquire(void *state, int place, struct use *uses, size_t n)
+static void tierd_store_release(void *state, struct use *uses, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (uses[i].tensor != NULL)
+			tierd_release(state, &uses[i].view); /* or nothing, where it has no view */
+}
+
+/* A batch has one access, so the later ones wait while the earlier ones' pins stand. That two
+ * programs which do so cannot wait for each other's room for ever, patience ends, all pins go, and
+ * it is tried again; what has been brought meanwhile is likely to be there still. */
+static int acquire_all(struct tierd *t, int place, struct use *uses, size_t n, int64_t patience_ns)
 {
 	static const uint32_t accesses[] = {
 		TIERD_READ,
@@ -81,15 +96,30 @@ static void tierd_store_acquire(void *state, int place, struct use *uses, size_t
 		TIERD_WRITE | TIERD_DISCARD,
 	};
 
-	for (size_t i = 0; i < sizeof(accesses) / sizeof(accesses[0]); i++)
-		acquire_same(state, place, uses, n, accesses[i]);
+	for (size_t i = 0; i < sizeof(accesses) / sizeof(accesses[0]); i++) {
+		int rc = acquire_same(t, place, uses, n, accesses[i], patience_ns);
+
+		if (rc != 0) {
+			tierd_store_release(t, uses, n);
+			return rc;
+		}
+	}
+	return 0;
 }
 
-static void tierd_store_release(void *state, struct use *uses, size_t n)
+static void tierd_store_acquire(void *state, int place, struct use *uses, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if (uses[i].tensor != NULL)
-			tierd_release(state, &uses[i].view);
+	int64_t deadline_ns = now_ns() + ACQUIRE_TIMEOUT_NS;
+	/* Not the same in two programs. */
+	int64_t patience_ns = PATIENCE_NS + getpid() % 16 * (PATIENCE_NS / 16);
+	int rc;
+
+	do {
+		rc = acquire_all(state, place, uses, n, patience_ns);
+	} while ((rc == -ETIMEDOUT || rc == -EBUSY) && now_ns() < deadline_ns);
+	if (rc != 0)
+		fatal("acquire of %s and what goes with it: %s", uses[0].tensor->name,
+		      tierd_error(state));
 }
 
 /* Hints go out in pieces of this many tensors. */
