@@ -95,10 +95,12 @@ static void memory_introduce(struct devices *d, struct tier *t, uint64_t share_a
 	if (!t->base.ops->host_memory)
 		return;
 	for (unsigned i = 0; i < d->count; i++) {
-		const struct tier_base *other = &d->tier[i]->base;
+		struct tier_base *other = &d->tier[i]->base;
 
-		if (other->kind == TIER_KIND_DRAM && other->host_base)
-			t->base.ops->host_memory(t, other->host_base, other->bytes);
+		if (other->kind != TIER_KIND_DRAM || !other->host_base)
+			continue;
+		t->base.ops->host_memory(t, other->host_base, other->bytes);
+		other->registered = true;
 	}
 	if (d->engine_staging_bytes > 0)
 		t->base.ops->host_memory(t, staging, d->engine_staging_bytes);

@@ -400,7 +400,8 @@ TIERD_API int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info
 TIERD_API int tierd_stats(struct tierd *t, struct tierd_stats *ret);
 
 /**
- * Gives cached, unused memory back to the system: pages of extents that hold nothing.
+ * Gives cached, unused memory back to the system: pages of extents that hold nothing. Memory that
+ * an nvme device has registered for its transfers stays.
  *
  * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
  * Units: none.

@@ -70,6 +70,7 @@ struct tier_base {
 	void *host_base;   /* where the daemon itself maps the arena; NULL for nvme */
 	uint32_t block;    /* nvme: largest single transfer, bytes; else 0: any */
 	uint32_t alignment;/* nvme: of offset and length on the device; 1 elsewhere */
+	bool registered;   /* a device holds on to the pages (host_memory): no trim() */
 	uint64_t staging_want_bytes; /* share of the staging segment it would like; 0: none */
 	char name[64];     /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
 	char chosen[256];  /* what probing chose: "direct, fixed buffers, depth 32" */
@@ -96,7 +97,8 @@ struct tier_ops {
 	int (*export_arena)(struct tier *t, struct arena_token *ret, struct err *err);
 	/* C, optional, before lane_start: host memory that xfers will point into, which the backend
 	 * may register with its device. Failure to register is not an error; it falls back. Pages
-	 * of it must not be trimmed: the device would go on with the old ones, that nobody maps. */
+	 * of it must not be trimmed: the device would go on with the old ones, that nobody maps.
+	 * The caller marks the tier that they are of as `registered`. */
 	void (*host_memory)(struct tier *t, void *base, size_t bytes);
 	/* C, optional, before lane_start: the backend's share of the daemon's staging segment:
 	 * whole pages, perhaps less than it wanted (never less than one block). It stands

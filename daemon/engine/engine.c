@@ -285,7 +285,8 @@ void engine_step(struct engine *e, struct holder *h, uint64_t now_ns)
 		e->policy_ops[c]->event(e->policies[c], &event);
 }
 
-/* Pages of every hole go back to the system, where the backend can give them. */
+/* Pages of every hole go back to the system, where the backend can give them and no device holds on
+ * to them: what is registered stays in use after it was punched out, and would only be doubled. */
 void engine_trim(struct engine *e)
 {
 	for (unsigned i = 0; i < e->device_count; i++) {
@@ -293,7 +294,7 @@ void engine_trim(struct engine *e)
 		struct extent x;
 		bool more = extents_next(d->extents, EXTENT_NONE, &x);
 
-		if (d->tier->base.ops->trim == NULL)
+		if (d->tier->base.ops->trim == NULL || d->tier->base.registered)
 			continue;
 		for (; more; more = extents_next(d->extents, x.node, &x))
 			if (x.owner == EXTENT_FREE)
