@@ -168,20 +168,20 @@ static int fill_prepare(struct engine *e, uint32_t tensor, uint8_t device, uint3
 static bool fill_in_place(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node)
 {
 	struct record *r = record_of(e, tensor);
-	enum tier_kind was;
 
-	if (r->front == device) {
-		if (node != EXTENT_NONE)
-			replica_give(e, device, node);
-		return true;
-	}
-	if (node != EXTENT_NONE || r->front == DEVICE_NONE)
+	if (r->front == DEVICE_NONE ||
+	    (r->front != device && move_fill_needs_room(e, tensor, device)))
 		return false;
-	was = device_kind(e, r->front);
-	ASSERT(device == e->dram && (r->sources & SOURCE_DRAM) != 0);
-	front_set(e, tensor, device);
-	replica_drop(e, tensor, was);
-	publish(e, tensor, STATE_RESIDENT, 0);
+	if (node != EXTENT_NONE)
+		replica_give(e, device, node); /* the copy came while the asker waited for a pin */
+	if (r->front != device) {
+		enum tier_kind was = device_kind(e, r->front);
+
+		ASSERT(device == e->dram && (r->sources & SOURCE_DRAM) != 0);
+		front_set(e, tensor, device);
+		replica_drop(e, tensor, was);
+		publish(e, tensor, STATE_RESIDENT, 0);
+	}
 	return true;
 }
 
@@ -261,9 +261,11 @@ static void fill_end(struct engine *e, struct move *m)
 		replica_drop(e, m->tensor, TIER_KIND_HBM);
 	}
 	if (to_hbm) {
+		ASSERT(r->hbm_node == EXTENT_NONE);
 		r->hbm_node = m->to_node;
 		r->hbm_device = m->to;
 	} else {
+		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;
 	}
 	if (m->unfilled)
@@ -394,6 +396,7 @@ static void clean_end(struct engine *e, struct move *m)
 	}
 	e->devices[r->front].clean_error = 0;
 	if (m->to_kind == TIER_KIND_DRAM) {
+		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;
 		source_add(e, m->tensor, SOURCE_DRAM);
 		front_set(e, m->tensor, r->front); /* the copy below joins the shadow list */
