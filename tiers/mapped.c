@@ -10,8 +10,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/copy.h"
 
-#define PIECE_BYTES MIB(2) /* from here on memcpy() is as fast as on all of it */
+#define PIECE_BYTES  MIB(2) /* after which another xfer may be more urgent */
+#define STREAM_BYTES MIB(2) /* xfers of this size would only push each other out of the caches */
 /* Sleeps shorter than this cost more than they are worth: the lane may run ahead by it, and a late
  * wake-up is made good within it. */
 #define RATE_SLACK_NS (100 * NS_PER_US)
@@ -135,6 +137,14 @@ static void copy_inside(const struct mapped_tier *m, const struct xfer *x, uint6
 	memmove(base + x->offset + at, base + x->from + at, n);
 }
 
+static void copy_bytes(const struct xfer *x, void *to, const void *from, uint64_t n)
+{
+	if (x->bytes >= STREAM_BYTES)
+		copy_stream(to, from, n);
+	else
+		memcpy(to, from, n);
+}
+
 static int copy_piece(struct mapped_tier *m, struct xfer *x, uint64_t at, uint64_t n)
 {
 	char *place = (char *)m->arena.base + x->offset + at;
@@ -146,9 +156,9 @@ static int copy_piece(struct mapped_tier *m, struct xfer *x, uint64_t at, uint64
 	    arena_reserve(&m->arena, x->offset + at, n) < 0)
 		return fail(x, -ENOMEM, x->op == XFER_WRITE ? "write" : "zero");
 	if (x->op == XFER_READ)
-		memcpy((char *)x->host + at, place, n);
+		copy_bytes(x, (char *)x->host + at, place, n);
 	else if (x->op == XFER_WRITE)
-		memcpy(place, (char *)x->host + at, n);
+		copy_bytes(x, place, (char *)x->host + at, n);
 	else if (x->op == XFER_ZERO)
 		arena_zero(&m->arena, x->offset + at, n);
 	else

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/list.h"
@@ -18,6 +19,27 @@ START_TEST(crc32c_matches_the_published_check_values)
 	ck_assert_uint_eq(crc32c(0, zeros, sizeof(zeros)), 0x8a9136aau);
 	ck_assert_uint_eq(crc32c(crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 	ck_assert_uint_eq(crc32c(0, NULL, 0), 0);
+}
+END_TEST
+
+START_TEST(copy_stream_copies_every_byte_and_no_other)
+{
+	unsigned char from[512], to[512];
+
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (unsigned char)(i * 7 + 1);
+	for (size_t to_at = 0; to_at < 65; to_at += 3) {
+		for (size_t bytes = 0; bytes < 300; bytes++) {
+			size_t from_at = (to_at * 5 + bytes) % 67;
+
+			memset(to, 0, sizeof(to));
+			copy_stream(to + to_at, from + from_at, bytes);
+			ck_assert_mem_eq(to + to_at, from + from_at, bytes);
+			for (size_t i = 0; i < sizeof(to); i++)
+				if (i < to_at || i >= to_at + bytes)
+					ck_assert_uint_eq(to[i], 0);
+		}
+	}
 }
 END_TEST
 
@@ -74,7 +96,8 @@ START_TEST(log_levels_follow_the_topic_and_unknown_ones_are_refused)
 }
 END_TEST
 
-UNIT_MAIN("base", crc32c_matches_the_published_check_values,
+UNIT_MAIN("base", copy_stream_copies_every_byte_and_no_other,
+	  crc32c_matches_the_published_check_values,
 	  err_keeps_code_and_puts_prefixes_before_the_text,
 	  err_prefix_of_a_full_text_stays_in_bounds, list_keeps_order_and_forgets_what_is_removed,
 	  log_levels_follow_the_topic_and_unknown_ones_are_refused)
