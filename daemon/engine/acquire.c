@@ -194,7 +194,7 @@ static int waits_for_pins(struct engine *e, struct request *q, int pid)
 }
 
 /* A reader at an UNFILLED front: its writer may still say `filled`; without a pin it never will. */
-static int drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
+int acquire_drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
 {
 	struct pins pins;
 
@@ -246,7 +246,7 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 			return -EAGAIN;
 		}
 		if (resident_at(e, item->tensor, q->device))
-			rc = drop_unfilled(e, q, item->tensor);
+			rc = acquire_drop_unfilled(e, q, item->tensor);
 		else if (held_for_another(e, q, r))
 			rc = waits_for_pins(e, q, 0);
 		else

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -47,12 +48,23 @@ static bool goes_by_blocks(const struct request *q, const struct record *r)
 	return !q->in && (r->sources & SOURCE_NVME) != 0;
 }
 
+/* The client copies under a pin. It could not pin a front that nobody has filled: what it wants is
+ * below. */
+static void leave_to_pin(struct engine *e, struct request *q, uint32_t tensor)
+{
+	if (front_settle(e, tensor))
+		request_finish(e, q, -EAGAIN, "the tensor is resident now");
+	else if (acquire_drop_unfilled(e, q, tensor) == 0)
+		request_wake(e, q);
+}
+
 void copy_step(struct engine *e, struct request *q)
 {
 	struct item *item = &q->items[0];
 	struct record *r;
 	int rc = 0;
 
+	q->polling = false;
 	if (!handle_live(e, item->tensor, item->generation)) {
 		request_finish(e, q, -ESTALE, "the tensor was destroyed");
 		return;
@@ -66,7 +78,7 @@ void copy_step(struct engine *e, struct request *q)
 	if (q->next == q->bytes) {
 		request_finish(e, q, 0, "");
 	} else if (r->front != DEVICE_NONE) {
-		request_finish(e, q, -EAGAIN, "the tensor is resident now");
+		leave_to_pin(e, q, item->tensor);
 	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);
 		request_finish(e, q, 0, "");

@@ -38,6 +38,9 @@ void acquire_admit(struct engine *e, struct request *request);
 /* Whether the item would need an extent of its own at the request's device. */
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
 void acquire_release_items(struct engine *e, struct request *request);
+/* A front that is not filled, wanted by somebody else than its writer: dropped, so that what is
+ * below can be read. 0, or -EBUSY while it is pinned: looked at again by poll. */
+int acquire_drop_unfilled(struct engine *e, struct request *request, uint32_t tensor);
 void copy_step(struct engine *e, struct request *request);
 void flush_step(struct engine *e, struct request *request);
 
