@@ -67,16 +67,16 @@ static void unpin(struct tierd *t, const struct want *w, size_t n)
 		pin_lower(&t->hot.slots[w->tensors[n].index], w->access, &old);
 }
 
-/* Pins all or none. `log`: this is the first try, which the log tells of, hit or miss. *ret_at: the
- * tensor that was refused. */
-static int pin_all(struct tierd *t, const struct want *w, bool log, size_t *ret_at)
+/* Pins all or none. Each try is logged: what the daemon brought for us it holds until it sees our
+ * use of it. *ret_at: the tensor that was refused. */
+static int pin_all(struct tierd *t, const struct want *w, size_t *ret_at)
 {
 	uint32_t count = atomic_load_explicit(&t->hot.count, memory_order_relaxed);
 
 	for (size_t i = 0; i < w->n; i++) {
 		int rc = w->tensors[i].index < count ? TRY_HIT : TRY_STALE;
 
-		if (rc == TRY_HIT && log)
+		if (rc == TRY_HIT)
 			access_log_put(t, w->tensors[i].index, w->wire_place, w->access);
 		if (rc == TRY_HIT)
 			rc = try_pin(t, w->tensors[i], w->wire_place, w->access);
@@ -171,7 +171,7 @@ static int acquire_wait(struct tierd *t, struct want *w, struct tierd_view *ret)
 
 		if (rc < 0)
 			return rc;
-		rc = pin_all(t, w, false, &at);
+		rc = pin_all(t, w, &at);
 		if (rc == TRY_HIT)
 			return view_all(t, w, ret);
 		if (rc != TRY_MISS)
@@ -252,7 +252,7 @@ int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, 
 		return arguments(&w);
 	if (n == 0)
 		return client_usable(t);
-	rc = pin_all(t, &w, true, &at);
+	rc = pin_all(t, &w, &at);
 	if (rc == TRY_HIT)
 		return view_all(t, &w, ret);
 	return acquire_slow(t, &w, at, rc, ret);
