@@ -13,7 +13,7 @@
 
 #define PAYLOAD_AREA ((uint64_t)PAYLOAD_SLOTS * PAYLOAD_BYTES)
 
-struct request {
+struct ring_request {
 	struct connection *c;
 	struct engine *engine;
 	struct sq_entry entry;
@@ -28,14 +28,14 @@ struct request {
 
 /* ---- payload -------------------------------------------------------------------------------- */
 
-static void *payload_at(const struct request *r)
+static void *payload_at(const struct ring_request *r)
 {
 	return (char *)r->c->control.base + r->c->layout.payload + r->entry.payload;
 }
 
 /* A payload lies within one slot, so that what a client asks for and what it gets back cannot run
  * into what another of its threads has in the next one. */
-static int payload_check(const struct request *r, struct err *err)
+static int payload_check(const struct ring_request *r, struct err *err)
 {
 	uint64_t at = r->entry.payload, bytes = r->entry.payload_bytes;
 
@@ -48,12 +48,12 @@ static int payload_check(const struct request *r, struct err *err)
 }
 
 /* Bytes that an answer may take: from the payload's start to the end of its slot. */
-static size_t payload_room(const struct request *r)
+static size_t payload_room(const struct ring_request *r)
 {
 	return PAYLOAD_BYTES - r->entry.payload % PAYLOAD_BYTES;
 }
 
-static int payload_copy(struct request *r, struct err *err)
+static int payload_copy(struct ring_request *r, struct err *err)
 {
 	int rc = payload_check(r, err);
 
@@ -65,7 +65,7 @@ static int payload_copy(struct request *r, struct err *err)
 	return 0;
 }
 
-static int handles_parse(struct request *r, struct err *err)
+static int handles_parse(struct ring_request *r, struct err *err)
 {
 	uint64_t count = r->entry.count;
 
@@ -86,7 +86,7 @@ static int handles_parse(struct request *r, struct err *err)
 	return 0;
 }
 
-static int name_parse(struct request *r, struct err *err)
+static int name_parse(struct ring_request *r, struct err *err)
 {
 	uint32_t bytes = r->entry.payload_bytes;
 
@@ -126,7 +126,7 @@ static int spec_parse(const unsigned char *at, size_t room, struct engine_spec *
 	return 0;
 }
 
-static int specs_parse(struct request *r, struct err *err)
+static int specs_parse(struct ring_request *r, struct err *err)
 {
 	size_t at = 0, bytes = 0, room = r->entry.payload_bytes;
 	int rc;
@@ -146,7 +146,7 @@ static int specs_parse(struct request *r, struct err *err)
 	return 0;
 }
 
-static int request_parse(struct request *r, enum request_payload kind, struct err *err)
+static int request_parse(struct ring_request *r, enum request_payload kind, struct err *err)
 {
 	int rc;
 
@@ -173,7 +173,7 @@ static int request_parse(struct request *r, enum request_payload kind, struct er
 
 /* ---- handlers, one an opcode ---------------------------------------------------------------- */
 
-static uint64_t deadline_of(const struct request *r)
+static uint64_t deadline_of(const struct ring_request *r)
 {
 	uint64_t timeout_ns = (uint64_t)r->entry.timeout_ns;
 
@@ -195,7 +195,7 @@ static int access_check(uint8_t access, struct err *err)
 	return 0;
 }
 
-static int request_acquire(struct request *r, struct err *err)
+static int request_acquire(struct ring_request *r, struct err *err)
 {
 	int rc = access_check(r->entry.access, err);
 
@@ -209,7 +209,7 @@ static int request_acquire(struct request *r, struct err *err)
 	return REQUEST_LATER;
 }
 
-static int request_cancel(struct request *r, struct err *err)
+static int request_cancel(struct ring_request *r, struct err *err)
 {
 	uint32_t id = r->entry.window;
 
@@ -221,7 +221,7 @@ static int request_cancel(struct request *r, struct err *err)
 	return 0;
 }
 
-static int request_create(struct request *r, struct err *err)
+static int request_create(struct ring_request *r, struct err *err)
 {
 	struct wire_handle *handles = (struct wire_handle *)(void *)r->scratch->answer;
 	int rc = engine_create_tensors(r->engine, r->c->holder, r->scratch->specs, r->count,
@@ -232,7 +232,7 @@ static int request_create(struct request *r, struct err *err)
 	return rc;
 }
 
-static int request_lookup(struct request *r, struct err *err)
+static int request_lookup(struct ring_request *r, struct err *err)
 {
 	struct wire_handle *handle = (struct wire_handle *)(void *)r->scratch->answer;
 	int rc = engine_lookup(r->engine, r->c->holder, (const char *)r->scratch->payload,
@@ -243,24 +243,24 @@ static int request_lookup(struct request *r, struct err *err)
 	return rc;
 }
 
-static int request_destroy(struct request *r, struct err *err)
+static int request_destroy(struct ring_request *r, struct err *err)
 {
 	return engine_destroy_tensors(r->engine, r->c->holder, r->handles, r->count, r->now_ns,
 				      err);
 }
 
-static int request_prefetch(struct request *r, struct err *err)
+static int request_prefetch(struct ring_request *r, struct err *err)
 {
 	return engine_prefetch(r->engine, r->c->holder, r->handles, r->count, r->entry.place,
 			       r->now_ns, err);
 }
 
-static int request_evict(struct request *r, struct err *err)
+static int request_evict(struct ring_request *r, struct err *err)
 {
 	return engine_evict(r->engine, r->c->holder, r->handles, r->count, r->now_ns, err);
 }
 
-static int copy_start(struct request *r, bool in, struct err *err)
+static int copy_start(struct ring_request *r, bool in, struct err *err)
 {
 	const struct wire_handle t = { r->entry.index, r->entry.generation };
 	uint64_t end;
@@ -280,29 +280,29 @@ static int copy_start(struct request *r, bool in, struct err *err)
 	return REQUEST_LATER;
 }
 
-static int request_copy_out(struct request *r, struct err *err)
+static int request_copy_out(struct ring_request *r, struct err *err)
 {
 	return copy_start(r, false, err);
 }
 
-static int request_copy_in(struct request *r, struct err *err)
+static int request_copy_in(struct ring_request *r, struct err *err)
 {
 	return copy_start(r, true, err);
 }
 
-static int request_step(struct request *r, struct err *err)
+static int request_step(struct ring_request *r, struct err *err)
 {
 	engine_step(r->engine, r->c->holder, r->now_ns);
 	return 0;
 }
 
-static int request_flush(struct request *r, struct err *err)
+static int request_flush(struct ring_request *r, struct err *err)
 {
 	engine_flush(r->engine, r->c->holder, r->entry.id, r->handles, r->count, r->now_ns);
 	return REQUEST_LATER;
 }
 
-static int request_stat(struct request *r, struct err *err)
+static int request_stat(struct ring_request *r, struct err *err)
 {
 	const struct wire_handle t = { r->entry.index, r->entry.generation };
 	int n = engine_stat(r->engine, t, r->scratch->answer, payload_room(r), err);
@@ -315,7 +315,7 @@ static int request_stat(struct request *r, struct err *err)
 	return 0;
 }
 
-static int request_list(struct request *r, struct err *err)
+static int request_list(struct ring_request *r, struct err *err)
 {
 	uint32_t next = 0;
 
@@ -328,13 +328,13 @@ static int request_list(struct request *r, struct err *err)
 	return 0;
 }
 
-static int request_trim(struct request *r, struct err *err)
+static int request_trim(struct ring_request *r, struct err *err)
 {
 	engine_trim(r->engine);
 	return 0;
 }
 
-static int request_mark(struct request *r, struct err *err)
+static int request_mark(struct ring_request *r, struct err *err)
 {
 	engine_mark(r->engine);
 	return 0;
@@ -365,13 +365,13 @@ const struct request_row *request_row(uint16_t opcode)
 
 /* ---- one entry ------------------------------------------------------------------------------ */
 
-static void answer_put(const struct request *r)
+static void answer_put(const struct ring_request *r)
 {
 	ASSERT(r->answer_bytes <= payload_room(r));
 	memcpy(payload_at(r), r->scratch->answer, r->answer_bytes);
 }
 
-static int request_run(struct request *r, struct err *err)
+static int request_run(struct ring_request *r, struct err *err)
 {
 	const struct request_row *row = request_row(r->entry.opcode);
 	int rc;
@@ -389,7 +389,7 @@ static int request_run(struct request *r, struct err *err)
 
 void request_handle(struct connection *c, const struct sq_entry *entry, uint64_t now_ns)
 {
-	struct request r = { .c = c,
+	struct ring_request r = { .c = c,
 			     .engine = server_engine(c->server),
 			     .entry = *entry,
 			     .scratch = server_scratch(c->server),

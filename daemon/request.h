@@ -29,13 +29,13 @@ enum request_payload {
 	REQUEST_ROOM, /* room for the answer; nothing is read */
 };
 
-struct request;
+struct ring_request;
 struct request_row {
 	const char *name;
 	enum request_payload payload;
 	/* 0: done, `value` and `answer_bytes` are set; -errno with the sentence; REQUEST_LATER: the
 	 * engine completes it. */
-	int (*run)(struct request *r, struct err *err);
+	int (*run)(struct ring_request *r, struct err *err);
 };
 #define REQUEST_LATER 1
 
