@@ -160,12 +160,14 @@ void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t pla
 	if (index == 0 || index >= e->index_high || !(e->records[index].flags & RECORD_LIVE))
 		return;
 	r = &e->records[index];
+	/* A try that missed is logged too; the one that hits after it counts. */
+	if (r->front == DEVICE_NONE || e->devices[r->front].place != place)
+		return;
 	if (r->hold_holder == h->id)
 		r->hold_until_ns = 0;
 	r->flags &= (uint16_t)~RECORD_HINTED;
 	if ((access & ACCESS_DISCARD) != 0 && state_of(e, index) == STATE_RESIDENT)
 		front_settle(e, index); /* before a reader has to ask for it */
-	policy_tell(e, index, POLICY_EVENT_USED,
-		    r->front == DEVICE_NONE ? POLICY_TIER_NONE : (uint8_t)device_kind(e, r->front),
+	policy_tell(e, index, POLICY_EVENT_USED, (uint8_t)device_kind(e, r->front),
 		    POLICY_TIER_NONE, access);
 }
