@@ -179,14 +179,17 @@ static void say(int fd)
 		_exit(1);
 }
 
-static void hear(int fd)
+static int pipe_fds[2];
+
+/* Of the child, which holds the other end alone: one that dies instead is heard as well. */
+static void hear(void)
 {
 	char byte;
 
-	ck_assert_int_eq(read(fd, &byte, 1), 1);
+	close(pipe_fds[1]);
+	ck_assert_int_eq(read(pipe_fds[0], &byte, 1), 1);
+	close(pipe_fds[0]);
 }
-
-static int pipe_fds[2];
 
 static void pinned_client(struct system *unused, void *arg)
 {
@@ -213,7 +216,7 @@ START_TEST(a_client_killed_while_it_pins_leaves_nothing)
 	system_start(s, SMALL);
 	ck_assert_int_eq(pipe(pipe_fds), 0);
 	pid = system_child(pinned_client, s, NULL);
-	hear(pipe_fds[0]);
+	hear();
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	ck_assert_int_eq(tierd_open(s->socket, "watch", 0, &t), 0);
@@ -274,12 +277,10 @@ static void kill_rounds(void (*body)(struct system *, void *), int rounds)
 
 		ck_assert_int_eq(pipe(pipe_fds), 0);
 		pid = system_child(body, s, NULL);
-		hear(pipe_fds[0]);
+		hear();
 		usleep((useconds_t)(rand() % 3000));
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		close(pipe_fds[0]);
-		close(pipe_fds[1]);
 		if (!becomes_empty(t))
 			system_fail(s, "round %d: %lu tensors, %lu and %lu bytes are left", i,
 				    (unsigned long)stat_of(t, -1),
@@ -312,7 +313,7 @@ START_TEST(a_stopped_client_is_alive_and_keeps_its_pins)
 	system_start(s, SMALL);
 	ck_assert_int_eq(pipe(pipe_fds), 0);
 	pid = system_child(pinned_client, s, NULL);
-	hear(pipe_fds[0]);
+	hear();
 	kill(pid, SIGSTOP);
 	ck_assert_int_eq(tierd_open(s->socket, "life", 0, &t), 0);
 	/* It pins 3 MiB of dram; what is left is not enough, however long one waits. */
