@@ -71,13 +71,15 @@ static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
 	return state_of(e, x->owner) == STATE_RESIDENT && !pins_any(e, x->owner);
 }
 
-/* Two ends walk over the nodes in address order; `stuck` counts those between that cannot leave. */
+/* Two ends walk over the nodes in address order. Each node is judged once, when the right end comes
+ * to it: clients pin and unpin meanwhile, and a second look might say something else. A window may
+ * not begin before the end of the last node that cannot leave. */
 static struct window find_window(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	struct extents *x = e->devices[device].extents;
 	struct window best = { .found = false };
 	struct extent left, right;
-	uint64_t cost = 0, stuck = 0;
+	uint64_t cost = 0, stuck_end = 0;
 	bool more = extents_next(x, EXTENT_NONE, &right);
 	bool have_left = extents_next(x, EXTENT_NONE, &left);
 
@@ -88,22 +90,21 @@ static struct window find_window(struct engine *e, uint8_t device, uint64_t byte
 		while (more && right.offset < end) {
 			if (right.owner != EXTENT_FREE) {
 				cost += right.bytes;
-				stuck += !can_leave(e, device, &right);
+				if (!can_leave(e, device, &right))
+					stuck_end = right.offset + right.bytes;
 			}
 			more = extents_next(x, right.node, &right);
 		}
 		if (!more && end > extents_capacity(x))
 			break;
-		if (stuck == 0 && (!best.found || cost < best.cost))
+		if (left.offset >= stuck_end && (!best.found || cost < best.cost))
 			best = (struct window){ .begin = left.offset,
 						.end = end,
 						.first = left.node,
 						.cost = cost,
 						.found = true };
-		if (left.owner != EXTENT_FREE) {
+		if (left.owner != EXTENT_FREE)
 			cost -= left.bytes;
-			stuck -= !can_leave(e, device, &left);
-		}
 		have_left = extents_next(x, left.node, &left);
 	}
 	return best;
@@ -146,7 +147,8 @@ static bool empty_window(struct engine *e, uint8_t device, const struct window *
 		more = extents_next(x, at.node, &next);
 		while (more && next.owner == EXTENT_FREE)
 			more = extents_next(x, next.node, &next);
-		if (at.owner != EXTENT_FREE && at.offset < w->end)
+		/* Judged anew: it may have been pinned since. */
+		if (at.owner != EXTENT_FREE && at.offset < w->end && can_leave(e, device, &at))
 			moving |= evacuate(e, device, at.owner, w);
 		at = next;
 	} while (more && at.offset < w->end);

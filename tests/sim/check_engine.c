@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole engine by seed: every policy, with and without faults. SIM_SEED and SIM_STEPS repeat
- * one run; SIM_SEEDS sets how many seeds (default 4).
+ * The whole engine by seed: every policy, machines of every shape, with and without faults, with
+ * and without a client that keeps no rules. SIM_SEED and SIM_STEPS repeat one run; SIM_SEEDS sets
+ * how many seeds (default 4).
  */
 #include "tests/unit/unit.h"
 
@@ -17,7 +18,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void run_seeds(bool faults)
+static void run_seeds(const struct stepper_trouble *trouble)
 {
 	uint64_t steps = number("SIM_STEPS", 3000), seeds = number("SIM_SEEDS", 4);
 	uint64_t first = number("SIM_SEED", 1);
@@ -32,21 +33,37 @@ static void run_seeds(bool faults)
 		if (only != NULL && strcmp(only, policy_all[p]->name) != 0)
 			continue;
 		for (uint64_t seed = first; seed < first + seeds; seed++)
-			stepper_run(seed, steps, policy_all[p], faults);
+			stepper_run(seed, steps, policy_all[p], trouble);
 	}
 }
 
 START_TEST(every_byte_is_right_after_any_order_of_events)
 {
-	run_seeds(false);
+	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 } });
 }
 END_TEST
 
 START_TEST(every_byte_is_right_when_devices_fail)
 {
-	run_seeds(true);
+	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 }, .faults = true });
+}
+END_TEST
+
+START_TEST(every_byte_is_right_on_machines_of_every_shape)
+{
+	static const struct world_shape shapes[] = { { 0, 1 }, { 1, 0 }, { 2, 1 }, { 2, 0 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i], .faults = i == 2 });
+}
+END_TEST
+
+START_TEST(every_byte_is_right_beside_a_client_that_keeps_no_rules)
+{
+	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 }, .flicker = true });
 }
 END_TEST
 
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
-	  every_byte_is_right_when_devices_fail)
+	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
+	  every_byte_is_right_beside_a_client_that_keeps_no_rules)

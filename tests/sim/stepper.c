@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "tests/sim/client.h"
+#include "tests/sim/flicker.h"
 
 static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
 				  4097, 9999, 16384, 16385, 40000, 65536, 100001, 600000 };
@@ -16,69 +18,6 @@ static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095, 
 static uint64_t below(struct stepper *s, uint64_t n)
 {
 	return world_below(&s->world, n);
-}
-
-static uint64_t word0(struct stepper *s, const struct model *m)
-{
-	return atomic_load(&s->world.descriptors[m->handle.index].word0);
-}
-
-static char *address(struct stepper *s, const struct model *m)
-{
-	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
-
-	return s->world.devices[word1_arena(word1)].memory + word1_offset(word1);
-}
-
-/* ---- the client's half of the handshake ---- */
-
-static void unpin(struct client *c, struct wire_handle t, uint8_t access)
-{
-	pin_slot *slot = &c->pins[t.index];
-
-	ASSERT((atomic_load(slot) & PIN_MASK) > 0);
-	atomic_fetch_sub(slot, PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
-}
-
-static bool try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access)
-{
-	pin_slot *slot = &c->pins[m->handle.index];
-	uint64_t w, own = atomic_fetch_add(slot,
-					   PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
-
-	if (access & ACCESS_WRITE)
-		atomic_fetch_or(slot, PIN_WRITTEN);
-	w = word0(c->stepper, m);
-	if (word0_generation(w) == m->handle.generation && word0_state(w) == STATE_RESIDENT &&
-	    word0_place(w) == place && !(word0_flags(w) & FLAG_DOOMED)) {
-		if (!(word0_flags(w) & FLAG_UNFILLED) || (own & PIN_FILLED))
-			return true;
-		if (access & ACCESS_DISCARD)
-			return true; /* `filled` is said when nothing can back out any more */
-	}
-	unpin(c, m->handle, access); /* `written` stays: a false "dirty" is only work */
-	return false;
-}
-
-static void scribble(struct stepper *s, struct model *m)
-{
-	char *at = address(s, m);
-
-	uint64_t word = world_random(&s->world);
-
-	/* Every eighth byte differs from its neighbours, every write from the one before. */
-	for (uint64_t i = 0; i < m->bytes; i++) {
-		if (i % 8 == 0)
-			word = word * 6364136223846793005ull + 1442695040888963407ull;
-		m->expected[i] = (unsigned char)(word >> (i % 8 * 8));
-	}
-	memcpy(at, m->expected, m->bytes);
-	m->fuzzy = false;
-}
-
-static void verify(struct stepper *s, const struct model *m)
-{
-	ASSERT(m->fuzzy || memcmp(address(s, m), m->expected, m->bytes) == 0);
 }
 
 static struct view *free_view(struct client *c)
@@ -96,19 +35,20 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 	struct model *m = &c->stepper->models[model];
 
 	log_trace(CLIENT, "tensor %u: client %d in place %u for %u, word0 %llx, slot %llx",
-		  m->handle.index, c->pid, place, access, (unsigned long long)word0(c->stepper, m),
+		  m->handle.index, c->pid, place, access,
+		  (unsigned long long)model_word0(c->stepper, m),
 		  (unsigned long long)atomic_load(&c->pins[m->handle.index]));
 
 	if (access & ACCESS_DISCARD) {
 		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
-		scribble(c->stepper, m);
+		model_scribble(c->stepper, m);
 	}
-	verify(c->stepper, m);
+	model_verify(c->stepper, m);
 	c->stepper->hits++;
 	engine_used(c->stepper->world.engine, c->holder, m->handle.index, place, access,
 		    c->stepper->world.now_ns);
 	if (v == NULL)
-		unpin(c, m->handle, access);
+		client_unpin(c, m->handle, access);
 	else
 		*v = (struct view){ true, model, m->handle, place, access };
 }
@@ -123,7 +63,7 @@ static void pin_all(struct client *c, const struct want *w)
 	size_t n = 0;
 
 	while (n < w->n && same_tensor(&c->stepper->models[w->model[n]], w->handle[n]) &&
-	       try_pin(c, &c->stepper->models[w->model[n]], w->place, w->access))
+	       client_try_pin(c, &c->stepper->models[w->model[n]], w->place, w->access))
 		n++;
 	if (n == w->n) {
 		for (size_t i = 0; i < n; i++)
@@ -131,7 +71,7 @@ static void pin_all(struct client *c, const struct want *w)
 		return;
 	}
 	while (n-- > 0)
-		unpin(c, w->handle[n], w->access);
+		client_unpin(c, w->handle[n], w->access);
 }
 
 /* ---- completions ---- */
@@ -139,7 +79,6 @@ static void pin_all(struct client *c, const struct want *w)
 static void copy_done(struct client *c, struct want *w, int result)
 {
 	struct model *m = &c->stepper->models[w->model[0]];
-
 	bool same = same_tensor(m, w->handle[0]);
 
 	if (same && result == 0 && w->in)
@@ -160,7 +99,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 
 	ASSERT(request < REQUESTS && w->used && !w->done);
 	ASSERT(result <= 0 && (result == 0) == (text[0] == '\0'));
-	ASSERT(result != -EIO || c->stepper->faults);
+	ASSERT(result != -EIO || c->stepper->trouble->faults);
 	c->stepper->completions++;
 	c->stepper->errors += result < 0;
 	if (w->window != NULL)
@@ -173,6 +112,8 @@ static void on_holder_gone(void *ctx, struct holder *holder)
 {
 	struct client *c = engine_holder_user(holder);
 
+	if (c == NULL)
+		return; /* the flicker's, which is freed by itself */
 	free(c->pins);
 	free(c);
 }
@@ -201,6 +142,13 @@ static struct model *any_live(struct stepper *s, unsigned *ret)
 		}
 	}
 	return NULL;
+}
+
+static uint8_t any_place(struct stepper *s)
+{
+	unsigned gpus = s->world.shape.hbm;
+
+	return gpus == 0 || below(s, 2) ? PROTOCOL_PLACE_HOST : (uint8_t)below(s, gpus);
 }
 
 static void do_create(struct stepper *s, struct client *c)
@@ -268,7 +216,7 @@ static void do_acquire(struct stepper *s, struct client *c)
 		return;
 	*w = (struct want){ .acquire = true };
 	w->n = 1 + (below(s, 4) == 0) * below(s, BATCH);
-	w->place = below(s, 2) ? PROTOCOL_PLACE_HOST : 0;
+	w->place = any_place(s);
 	w->access = accesses[below(s, ARRAY_SIZE(accesses))];
 	for (size_t i = 0; i < w->n; i++) {
 		struct model *m = any_live(s, &w->model[i]);
@@ -278,7 +226,7 @@ static void do_acquire(struct stepper *s, struct client *c)
 		w->handle[i] = m->handle;
 	}
 	w->used = true;
-	if (w->n == 1 && try_pin(c, &s->models[w->model[0]], w->place, w->access)) {
+	if (w->n == 1 && client_try_pin(c, &s->models[w->model[0]], w->place, w->access)) {
 		w->used = false;
 		enter_view(c, w->model[0], w->place, w->access);
 		return;
@@ -308,12 +256,12 @@ static void do_release(struct stepper *s, struct client *c)
 	if (!v->used)
 		return;
 	if (same_tensor(m, v->handle)) {
-		verify(s, m);
+		model_verify(s, m);
 		if ((v->access & ACCESS_WRITE) && below(s, 2))
-			scribble(s, m);
+			model_scribble(s, m);
 	}
 	v->used = false;
-	unpin(c, v->handle, v->access);
+	client_unpin(c, v->handle, v->access);
 }
 
 static void do_copy(struct stepper *s, struct client *c)
@@ -368,8 +316,8 @@ static void do_hint(struct stepper *s, struct client *c)
 		engine_step(s->world.engine, c->holder, s->world.now_ns);
 		break;
 	default:
-		engine_prefetch(s->world.engine, c->holder, &m->handle, 1,
-				below(s, 2) ? PROTOCOL_PLACE_HOST : 0, s->world.now_ns, &err);
+		engine_prefetch(s->world.engine, c->holder, &m->handle, 1, any_place(s),
+				s->world.now_ns, &err);
 	}
 }
 
@@ -492,8 +440,8 @@ static void drain(struct stepper *s)
 			for (unsigned j = 0; j < VIEWS; j++)
 				if (s->clients[i]->view[j].used) {
 					s->clients[i]->view[j].used = false;
-					unpin(s->clients[i], s->clients[i]->view[j].handle,
-					      s->clients[i]->view[j].access);
+					client_unpin(s->clients[i], s->clients[i]->view[j].handle,
+						     s->clients[i]->view[j].access);
 				}
 		if (idle(s))
 			return;
@@ -565,25 +513,32 @@ static void finish(struct stepper *s)
 	ASSERT(s->world.stats->tensors == 0 && s->world.stats->committed_bytes == 0);
 }
 
-void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy, bool faults)
+void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
+		 const struct stepper_trouble *trouble)
 {
+	struct flicker *flicker = NULL;
 	struct stepper *s = calloc(1, sizeof(*s));
 	struct engine_hooks hooks = { .ctx = &s->world,
 				      .submit = world_submit,
 				      .complete = on_complete,
 				      .holder_gone = on_holder_gone };
 
-	world_open(&s->world, seed, policy, &hooks);
+	world_open(&s->world, seed, trouble->shape, policy, &hooks);
 	where.seed = seed;
 	where.engine = s->world.engine;
 	check_set_panic_hook(say_where, NULL);
-	s->faults = faults;
-	s->world.fail_permille = faults ? 50 : 0;
+	s->trouble = trouble;
+	s->world.fail_permille = trouble->faults ? 50 : 0;
 	for (unsigned i = 0; i < CLIENTS; i++)
 		s->clients[i] = new_client(s, i);
+	if (trouble->flicker)
+		flicker = flicker_start(s->world.engine);
 	for (where.step = 0; where.step < steps; where.step++)
 		do_something(s);
+	if (flicker != NULL)
+		flicker_stop(flicker, s->world.engine, s->world.now_ns);
 	finish(s);
+	free(flicker);
 	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors\n",
 	       (unsigned long long)seed, policy->name, (unsigned long long)s->world.finished,
 	       (unsigned long long)s->hits, (unsigned long long)s->completions,

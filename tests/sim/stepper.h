@@ -58,12 +58,20 @@ struct stepper {
 	struct world world;
 	struct client *clients[CLIENTS];
 	struct model models[MODELS];
-	bool faults;
+	const struct stepper_trouble *trouble;
 	uint64_t completions, hits, errors, names;
+};
+
+/* What a run meets besides its seed. */
+struct stepper_trouble {
+	struct world_shape shape;
+	bool faults;  /* nvme fails now and then */
+	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 };
 
 /* `steps` actions by seed, then everything is healed, read back, compared and destroyed. Aborts (by
  * ASSERT, after saying seed and step) on any difference. */
-void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy, bool faults);
+void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
+		 const struct stepper_trouble *trouble);
 
 #endif

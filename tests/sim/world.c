@@ -32,11 +32,10 @@ static void *zeros(size_t bytes)
 	return p;
 }
 
-static void open_device(struct world *w, unsigned i, enum tier_kind kind, uint64_t bytes,
-			const char *name)
+static void open_device(struct world *w, enum tier_kind kind, uint64_t bytes, unsigned number)
 {
 	static const struct tier_ops no_ops = { .name = "world" };
-	struct world_device *d = &w->devices[i];
+	struct world_device *d = &w->devices[w->device_count++];
 
 	d->memory = zeros(bytes);
 	memset(d->memory, 0xa5, bytes); /* nobody may rely on fresh zeros */
@@ -47,7 +46,18 @@ static void open_device(struct world *w, unsigned i, enum tier_kind kind, uint64
 		d->tier.base.block = WORLD_BLOCK;
 	else
 		d->tier.base.host_base = d->memory;
-	snprintf(d->tier.base.name, sizeof(d->tier.base.name), "%s", name);
+	snprintf(d->tier.base.name, sizeof(d->tier.base.name), "%s%u", tier_kind_name(kind),
+		 number);
+}
+
+static void open_devices(struct world *w)
+{
+	ASSERT(w->shape.hbm <= 2 && w->shape.nvme <= 2);
+	for (unsigned i = 0; i < w->shape.hbm; i++)
+		open_device(w, TIER_KIND_HBM, WORLD_HBM, i);
+	open_device(w, TIER_KIND_DRAM, WORLD_DRAM, 0);
+	for (unsigned i = 0; i < w->shape.nvme; i++)
+		open_device(w, TIER_KIND_NVME, i == 0 ? WORLD_NVME0 : WORLD_NVME1, i);
 }
 
 static void open_table(struct world *w)
@@ -69,11 +79,10 @@ static void open_policy(struct world *w, const struct policy_ops *policy)
 	ASSERT(config_load_text(policy->rows, "defaults", "{}", 2, w->policy_config, &err) == 0);
 }
 
-void world_open(struct world *w, uint64_t seed, const struct policy_ops *policy,
-		const struct engine_hooks *hooks)
+void world_open(struct world *w, uint64_t seed, struct world_shape shape,
+		const struct policy_ops *policy, const struct engine_hooks *hooks)
 {
 	struct engine_params params = { .tensors = WORLD_TENSORS,
-					.device_count = 4,
 					.staging_bytes = 8 * WORLD_BLOCK,
 					.linger_ns = 50 * NS_PER_MS,
 					.hooks = *hooks };
@@ -84,18 +93,19 @@ void world_open(struct world *w, uint64_t seed, const struct policy_ops *policy,
 	w->now_ns = NS_PER_S;
 	open_table(w);
 	open_policy(w, policy);
-	open_device(w, 0, TIER_KIND_HBM, WORLD_HBM, "hbm0");
-	open_device(w, 1, TIER_KIND_DRAM, WORLD_DRAM, "dram");
-	open_device(w, 2, TIER_KIND_NVME, WORLD_NVME0, "nvme0");
-	open_device(w, 3, TIER_KIND_NVME, WORLD_NVME1, "nvme1");
+	w->shape = shape;
+	open_devices(w);
 	w->stats = zeros(sizeof(*w->stats));
 	w->records = zeros(engine_records_bytes(WORLD_TENSORS));
-	w->staging = zeros(params.staging_bytes);
+	if (shape.nvme == 0)
+		params.staging_bytes = shape.hbm > 1 ? MIB(4) : 0;
+	w->staging = zeros(MAX(params.staging_bytes, 1u));
 	params.table = w->table;
 	params.records = w->records;
 	params.staging = w->staging;
 	params.stats = w->stats;
-	for (unsigned i = 0; i < 4; i++)
+	params.device_count = w->device_count;
+	for (unsigned i = 0; i < w->device_count; i++)
 		params.devices[i] = &w->devices[i].tier;
 	for (unsigned k = 0; k < TIER_KINDS; k++)
 		params.watermark[k] = (struct engine_watermark){ 950, 850 };
@@ -113,7 +123,7 @@ void world_close(struct world *w)
 	engine_destroy(w->engine);
 	config_free(w->policy_rows, w->policy_config);
 	free(w->policy_config);
-	for (unsigned i = 0; i < 4; i++)
+	for (unsigned i = 0; i < w->device_count; i++)
 		free(w->devices[i].memory);
 	free(w->table);
 	free(w->stats);

@@ -16,6 +16,13 @@
 #define WORLD_BLOCK   KIB(16)
 #define WORLD_FLIGHT  1024u
 
+#define WORLD_DEVICES 5u
+
+/* How many devices of each kind the machine has. */
+struct world_shape {
+	unsigned hbm, nvme; /* at most 2 of each; there is always one dram */
+};
+
 struct world_device {
 	struct tier tier;
 	char *memory;
@@ -33,7 +40,9 @@ struct world {
 	struct stats_page *stats;
 	void *records, *staging, *policy_config;
 	const struct config_row *policy_rows;
-	struct world_device devices[4]; /* hbm, dram, nvme, nvme */
+	struct world_shape shape;
+	struct world_device devices[WORLD_DEVICES]; /* hbm, dram, nvme, in this order */
+	unsigned device_count;
 	struct flight flight[WORLD_FLIGHT];
 	unsigned flying;
 	uint64_t now_ns, random;
@@ -42,8 +51,8 @@ struct world {
 };
 
 /* `policy`: of all classes. Aborts when it cannot be made. */
-void world_open(struct world *w, uint64_t seed, const struct policy_ops *policy,
-		const struct engine_hooks *hooks);
+void world_open(struct world *w, uint64_t seed, struct world_shape shape,
+		const struct policy_ops *policy, const struct engine_hooks *hooks);
 void world_close(struct world *w);
 
 uint64_t world_random(struct world *w);
