@@ -95,6 +95,12 @@ static int open_policies(struct engine *e, struct err *err)
 	return 0;
 }
 
+/* From nvme to a GPU, back, and from GPU to GPU bytes hop through a slot. */
+static bool needs_staging(const struct engine *e)
+{
+	return e->nvme_first != DEVICE_NONE || e->hbm_by_place[1] != DEVICE_NONE;
+}
+
 /* Half the slots for what comes up, half for what goes down: neither waits for the other. */
 static int open_staging(struct engine *e, struct err *err)
 {
@@ -106,7 +112,7 @@ static int open_staging(struct engine *e, struct err *err)
 		if (e->staging_free[d] == NULL)
 			return err_set(err, ENOMEM, "no memory for staging");
 	}
-	if (e->nvme_first != DEVICE_NONE && slots < 2)
+	if (needs_staging(e) && slots < 2)
 		return err_set(err, EINVAL, "staging of %llu bytes is less than two blocks of %llu",
 			       (unsigned long long)e->params.staging_bytes,
 			       (unsigned long long)e->block_bytes);

@@ -55,8 +55,9 @@ struct engine_params {
 	void *records;              /* engine_records_bytes(tensors) zero bytes, sparse */
 	struct tier *devices[ENGINE_DEVICES_MAX]; /* at least one of dram; at most one dram */
 	unsigned device_count;                    /* the arena number in word1 is the index here */
-	void *staging; /* memory of the daemon alone, aligned to GRANULE; may be NULL without nvme
-			*/
+	/* Memory of the daemon alone, aligned to GRANULE; may be NULL without nvme where there is
+	 * one GPU at most. */
+	void *staging;
 	uint64_t staging_bytes;
 	struct engine_watermark watermark[TIER_KINDS];
 	struct engine_class class_[ENGINE_CLASSES];
