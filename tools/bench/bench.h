@@ -21,6 +21,7 @@ struct bench_options {
 	unsigned clients;   /* acquire: at most, 0: the usual ones */
 	unsigned seconds;   /* acquire: each measurement */
 	bool is_long;       /* verify: the sizes that take minutes too */
+	bool quick;         /* little of everything: shows that it works, no figures */
 };
 
 struct bench {

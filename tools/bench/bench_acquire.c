@@ -256,7 +256,7 @@ static bool measure(const struct bench_options *o, const struct bench_daemon *d,
 
 int bench_acquire(const struct bench_options *o)
 {
-	static const unsigned usual[] = { 1, 8 };
+	static const unsigned usual[] = { 1, 8 }, quick[] = { 1, 2 };
 	struct bench_daemon d;
 	struct shared *s =
 		mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -266,7 +266,9 @@ int bench_acquire(const struct bench_options *o)
 		return 1;
 	s->overhead = tick_overhead();
 	for (unsigned i = 0; i < ARRAY_SIZE(usual) && good; i++) {
-		unsigned clients = o->clients != 0 ? MIN(o->clients, CLIENTS_MAX) : usual[i];
+		unsigned clients = o->clients != 0 ? MIN(o->clients, CLIENTS_MAX)
+				   : o->quick      ? quick[i]
+						   : usual[i];
 
 		good = measure(o, &d, s, clients, false) && measure(o, &d, s, clients, true);
 		if (o->clients != 0)

@@ -21,6 +21,7 @@
 
 #define SET_BYTES   MIB(64) /* of one round */
 #define SET_MAX     1024u
+#define QUICK_MAX   64u
 #define OUTSTANDING 64u
 #define BALLAST     MIB(32)
 #define BALLASTS    10u /* together more than dram */
@@ -263,7 +264,7 @@ static int make_set(struct miss *m)
 	static struct tierd_spec specs[SET_MAX];
 	int rc;
 
-	m->n = (unsigned)MAX(2, MIN(SET_MAX, SET_BYTES / m->bytes));
+	m->n = (unsigned)MAX(2, MIN(m->o->quick ? QUICK_MAX : SET_MAX, SET_BYTES / m->bytes));
 	for (unsigned i = 0; i < m->n; i++)
 		specs[i] = (struct tierd_spec){ .class_ = TIERD_PARAMETER,
 						.ndim = 1,
@@ -339,7 +340,7 @@ static int measure(struct miss *m)
 	hist_init(&m->chain_latency);
 	hist_init(&m->copy_latency);
 	m->many_ns = m->many_misses = m->many_bytes = m->control_ns = 0;
-	rounds = m->n >= 64 ? 3 : 10;
+	rounds = m->o->quick ? 1 : m->n >= 64 ? 3 : 10;
 	for (unsigned i = 0; i < rounds && rc == 0; i++)
 		rc = one_after_the_other(m);
 	if (rc == 0)

@@ -12,7 +12,8 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/tick.h"
 
-#define TENSORS      1000000u
+#define TENSORS_MAX  1000000u
+#define TENSORS_FEW  20000u
 #define TENSOR_BYTES KIB(64)
 #define BATCH        10000u
 #define HOT          256u
@@ -33,6 +34,7 @@ struct scale {
 	struct bench_daemon daemon;
 	struct tierd *t;
 	tierd_tensor *tensors;
+	unsigned n; /* tensors */
 	double creates_per_s, bytes_per_tensor, hot_ns, hot_before_ns, spread_ns, idle_percent;
 };
 
@@ -43,7 +45,7 @@ static int create_all(struct scale *s)
 	uint64_t rss = daemon_rss_bytes(&s->daemon), took = 0;
 	int rc = specs != NULL && names != NULL ? 0 : -1;
 
-	for (unsigned at = 0; at < TENSORS && rc == 0; at += BATCH) {
+	for (unsigned at = 0; at < s->n && rc == 0; at += BATCH) {
 		uint64_t begin;
 
 		for (unsigned i = 0; i < BATCH; i++) {
@@ -57,8 +59,8 @@ static int create_all(struct scale *s)
 		rc = tierd_create(s->t, specs, BATCH, s->tensors + at);
 		took += clock_now_ns() - begin;
 	}
-	s->creates_per_s = TENSORS / ((double)took / NS_PER_S);
-	s->bytes_per_tensor = (double)(daemon_rss_bytes(&s->daemon) - rss) / TENSORS;
+	s->creates_per_s = s->n / ((double)took / NS_PER_S);
+	s->bytes_per_tensor = (double)(daemon_rss_bytes(&s->daemon) - rss) / s->n;
 	free(specs);
 	free(names);
 	return rc;
@@ -132,7 +134,7 @@ static int hits_after(struct scale *s)
 	if (rc == 0)
 		rc = hits(s->t, s->tensors, HOT, &s->hot_ns);
 	for (unsigned i = 0; i < SPREAD; i++)
-		spread[i] = s->tensors[(uint64_t)i * TENSORS / SPREAD];
+		spread[i] = s->tensors[(uint64_t)i * s->n / SPREAD];
 	if (rc == 0)
 		rc = touch(s->t, spread, SPREAD);
 	if (rc == 0)
@@ -145,10 +147,10 @@ static void idle(struct scale *s)
 	uint64_t cpu, begin;
 
 	/* What was written is cleaned first; then nobody wants anything. */
-	sleep(SETTLE_S);
+	sleep(s->o->quick ? 1 : SETTLE_S);
 	cpu = daemon_cpu_ns(&s->daemon);
 	begin = clock_now_ns();
-	sleep(IDLE_S);
+	sleep(s->o->quick ? 1 : IDLE_S);
 	s->idle_percent = 100.0 * (double)(daemon_cpu_ns(&s->daemon) - cpu) /
 			  (double)(clock_now_ns() - begin);
 }
@@ -158,7 +160,7 @@ static void print(const struct scale *s)
 	struct result r;
 
 	result_begin(&r, s->o, "scale");
-	result_count(&r, "tensors", TENSORS);
+	result_count(&r, "tensors", s->n);
 	result_real(&r, "creates_per_s", s->creates_per_s);
 	result_real(&r, "daemon_bytes_per_tensor", s->bytes_per_tensor);
 	result_real(&r, "hit_p50_ns", s->hot_ns);
@@ -166,7 +168,7 @@ static void print(const struct scale *s)
 	result_end(&r);
 	result_note(
 		s->o,
-		"          hits: %.1f ns on the hot set before the million, %.1f ns on %u resident "
+		"          hits: %.1f ns on the hot set before all these, %.1f ns on %u resident "
 		"ones all over the table",
 		s->hot_before_ns, s->spread_ns, SPREAD);
 }
@@ -188,7 +190,9 @@ static int measure(struct scale *s)
 
 int bench_scale(const struct bench_options *o)
 {
-	struct scale s = { .o = o, .tensors = calloc(TENSORS, sizeof(tierd_tensor)) };
+	struct scale s = { .o = o,
+			   .tensors = calloc(TENSORS_MAX, sizeof(tierd_tensor)),
+			   .n = o->quick ? TENSORS_FEW : TENSORS_MAX };
 	int rc;
 
 	if (s.tensors == NULL)

@@ -18,7 +18,15 @@ static const struct bench benches[] = {
 	{ "verify", "sizes and patterns whole through every tier", bench_verify, NULL },
 };
 
-enum { OPTION_JSON, OPTION_SOCKET, OPTION_DIR, OPTION_CLIENTS, OPTION_SECONDS, OPTION_LONG };
+enum {
+	OPTION_JSON,
+	OPTION_SOCKET,
+	OPTION_DIR,
+	OPTION_CLIENTS,
+	OPTION_SECONDS,
+	OPTION_LONG,
+	OPTION_QUICK
+};
 
 static const struct option options[] = {
 	{ "json", no_argument, NULL, OPTION_JSON },
@@ -27,6 +35,7 @@ static const struct option options[] = {
 	{ "clients", required_argument, NULL, OPTION_CLIENTS },
 	{ "seconds", required_argument, NULL, OPTION_SECONDS },
 	{ "long", no_argument, NULL, OPTION_LONG },
+	{ "quick", no_argument, NULL, OPTION_QUICK },
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -43,6 +52,7 @@ static void usage(FILE *to)
 	      "  --clients N    acquire: this many clients only\n"
 	      "  --seconds N    acquire: each measurement (2)\n"
 	      "  --long         verify: sizes above 4 GiB too\n"
+	      "  --quick        little of everything: shows that it works, no figures\n"
 	      "\n"
 	      "nvme has options of its own: --dir DIR is required, tierd-bench nvme lists them.\n",
 	      to);
@@ -68,6 +78,10 @@ static bool take_option(struct bench_options *o, int c)
 		return o->seconds > 0;
 	case OPTION_LONG:
 		o->is_long = true;
+		return true;
+	case OPTION_QUICK:
+		o->quick = true;
+		o->seconds = 1;
 		return true;
 	default:
 		return false;
