@@ -61,7 +61,7 @@ int bench_failed(const char *what);
 struct bench_daemon {
 	pid_t pid;    /* 0: none */
 	bool private; /* ours to end */
-	char dir[256];
+	char dir[256], config[280];
 	char socket[108];
 };
 

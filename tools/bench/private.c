@@ -23,10 +23,9 @@
 
 #define START_NS (60 * NS_PER_S) /* the arenas are touched before the socket opens */
 
-static int write_config(const struct bench_daemon *d, const struct bench_config *c,
-			const char *path)
+static int write_config(const struct bench_daemon *d, const struct bench_config *c)
 {
-	FILE *f = fopen(path, "w");
+	FILE *f = fopen(d->config, "w");
 
 	if (f == NULL)
 		return -errno;
@@ -132,35 +131,71 @@ static int find_running(const char *socket_path, struct bench_daemon *ret)
 	return rc < 0 ? 1 : 0;
 }
 
-int daemon_start(const struct bench_options *o, const struct bench_config *c,
-		 struct bench_daemon *ret)
+/* The private daemon of this process, for the handler. */
+static struct bench_daemon *volatile mine;
+static volatile pid_t owner;
+
+/* A benchmark that is told to end leaves neither daemon nor folder behind. Its clients just end. */
+static void on_end(int signum)
+{
+	struct bench_daemon *d = mine;
+
+	if (d != NULL && owner == getpid()) {
+		kill(d->pid, SIGTERM);
+		waitpid(d->pid, NULL, 0);
+		unlink(d->config);
+		rmdir(d->dir);
+	}
+	_exit(128 + signum);
+}
+
+static void watch_end(struct bench_daemon *d)
+{
+	struct sigaction action = { .sa_handler = on_end };
+
+	owner = getpid();
+	mine = d;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static int make_dir(const struct bench_options *o, struct bench_daemon *ret)
 {
 	const char *dir = o->dir != NULL ? o->dir : "/tmp";
-	char config[300];
-	pid_t parent = getpid();
-	int rc;
 
-	*ret = (struct bench_daemon){ 0 };
-	if (o->socket != NULL)
-		return find_running(o->socket, ret);
-	ret->private = true;
 	snprintf(ret->dir, sizeof(ret->dir), "%s/tierd-bench-XXXXXX", dir);
 	if (mkdtemp(ret->dir) == NULL) {
 		fprintf(stderr, "tierd-bench: %s: %s\n", ret->dir, strerror(errno));
 		return 1;
 	}
+	snprintf(ret->config, sizeof(ret->config), "%s/config.yaml", ret->dir);
 	if (snprintf(ret->socket, sizeof(ret->socket), "%s/sock", ret->dir) >=
 	    (int)sizeof(ret->socket)) {
 		fprintf(stderr, "tierd-bench: %s: too long for a socket\n", ret->dir);
 		rmdir(ret->dir);
 		return 1;
 	}
-	snprintf(config, sizeof(config), "%s/config.yaml", ret->dir);
-	rc = write_config(ret, c, config);
+	return 0;
+}
+
+int daemon_start(const struct bench_options *o, const struct bench_config *c,
+		 struct bench_daemon *ret)
+{
+	pid_t parent = getpid();
+	int rc;
+
+	*ret = (struct bench_daemon){ 0 };
+	if (o->socket != NULL)
+		return find_running(o->socket, ret);
+	if (make_dir(o, ret) != 0)
+		return 1;
+	ret->private = true;
+	rc = write_config(ret, c);
 	fflush(stdout);
 	ret->pid = rc == 0 ? fork() : -1;
 	if (ret->pid == 0)
-		exec_tierd(config, parent);
+		exec_tierd(ret->config, parent);
+	watch_end(ret);
 	rc = ret->pid < 0 ? 1 : wait_served(ret);
 	if (rc != 0)
 		daemon_stop(ret);
@@ -186,6 +221,7 @@ int daemon_stop(struct bench_daemon *d)
 
 	if (!d->private)
 		return 0;
+	mine = NULL;
 	if (d->pid > 0) {
 		kill(d->pid, SIGTERM);
 		while (waitpid(d->pid, &status, 0) < 0 && errno == EINTR)
