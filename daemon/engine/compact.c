@@ -164,9 +164,10 @@ bool compact(struct engine *e, uint8_t device)
 	uint64_t bytes;
 
 	/* What an earlier round began must end before another window is chosen. */
-	if (e->now_ns < d->compact_at_ns || d->flight > 0)
-		return d->flight > 0;
-	d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
+	if (d->compacting > 0 || d->leaving_bytes > 0)
+		return true;
+	if (e->now_ns < d->compact_at_ns)
+		return false;
 	bytes = take_holes(e, q);
 	w = find_window(e, device, bytes);
 	if (!w.found) {
@@ -182,5 +183,7 @@ bool compact(struct engine *e, uint8_t device)
 		moving = empty_window(e, device, &w);
 	}
 	give_holes(e, q);
+	if (!moving)
+		d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
 	return moving;
 }

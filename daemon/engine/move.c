@@ -426,6 +426,7 @@ int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
 	m->to_node = node;
 	m->priority = XFER_DEMAND;
 	plan_pieces(e, m, r->bytes);
+	e->devices[m->to].compacting++;
 	stat_add(STAT(e, compactions), 1);
 	pieces_pump(e, m);
 	return 0;
@@ -436,6 +437,7 @@ static void compact_end(struct engine *e, struct move *m)
 	struct record *r = record_of(e, m->tensor);
 	uint32_t *node = m->to_kind == TIER_KIND_HBM ? &r->hbm_node : &r->dram_node;
 
+	e->devices[m->to].compacting--;
 	if (m->result < 0 || m->stop) {
 		replica_give(e, m->to, m->to_node);
 	} else {

@@ -87,12 +87,13 @@ struct device {
 	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
+	unsigned compacting;     /* running compactions */
 	uint64_t prefetch_bytes; /* of running prefetches into it */
 	struct list prefetch;    /* struct hint, earliest need first */
 	uint64_t reclaim_at_ns;  /* nothing was eligible: do not look again before */
 	int clean_error;         /* last failure to write back, 0 since the last success */
 	char clean_cause[192];
-	uint64_t compact_at_ns;
+	uint64_t compact_at_ns; /* no window was found: do not look again before */
 	/* Rate, for spreading blocks: bytes done and time with something in flight, decayed. */
 	uint64_t flight_bytes, busy_since_ns, done_bytes, busy_ns;
 	unsigned flight;
