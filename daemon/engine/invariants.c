@@ -107,6 +107,18 @@ static void add_reserved(struct engine *e, struct sums *sums, const struct list 
 	}
 }
 
+/* However many hints clients send, a tensor waits for one at most. */
+static void check_hints(struct engine *e)
+{
+	uint32_t n = 0;
+	struct list *it;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		list_for_each (it, &e->devices[i].prefetch)
+			n++;
+	ASSERT(n <= e->index_high);
+}
+
 static unsigned count_flight(const struct engine *e)
 {
 	unsigned n = 0;
@@ -125,6 +137,7 @@ void engine_check(struct engine *e)
 		if (e->records[i].flags & RECORD_LIVE)
 			check_tensor(e, &sums, i);
 	add_reserved(e, &sums, &e->running);
+	check_hints(e);
 	for (unsigned i = 0; i < e->device_count; i++) {
 		extents_check(e->devices[i].extents);
 		ASSERT(sums.used[i] == extents_used(e->devices[i].extents));

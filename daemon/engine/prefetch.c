@@ -8,8 +8,9 @@
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
-static void drop_hint(struct hint *hint)
+static void drop_hint(struct engine *e, struct hint *hint)
 {
+	e->records[hint->tensor].flags &= (uint16_t)~RECORD_HINT_WAITS;
 	list_remove(&hint->link);
 	free(hint);
 }
@@ -49,14 +50,32 @@ void prefetch_run(struct engine *e, uint8_t device)
 
 		if (!is_settled(e, device, hint) && !begin(e, device, hint->tensor))
 			return;
-		drop_hint(hint);
+		drop_hint(e, hint);
 	}
 }
 
 void prefetch_forget(struct engine *e, uint8_t device)
 {
 	while (!list_empty(&e->devices[device].prefetch))
-		drop_hint(list_first(&e->devices[device].prefetch, struct hint, link));
+		drop_hint(e, list_first(&e->devices[device].prefetch, struct hint, link));
+}
+
+/* A tensor waits on one list, once: hints repeated, or sent without end, take no memory. */
+static int add_hint(struct engine *e, uint8_t device, struct wire_handle t)
+{
+	struct record *r = record_of(e, t.index);
+	struct hint *hint;
+
+	if (r->flags & RECORD_HINT_WAITS)
+		return 0;
+	hint = malloc(sizeof(*hint));
+	if (hint == NULL)
+		return -ENOMEM;
+	hint->tensor = t.index;
+	hint->generation = t.generation;
+	r->flags |= RECORD_HINT_WAITS;
+	list_push_back(&e->devices[device].prefetch, &hint->link);
+	return 0;
 }
 
 int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
@@ -69,20 +88,14 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 	if (device == DEVICE_NONE)
 		return err_set(err, ENODEV, "there is no gpu %u here", place);
 	for (size_t i = 0; i < n; i++) {
-		struct hint *hint;
-
 		if (!handle_live(e, t[i].index, t[i].generation)) {
 			rc = err_set(err, ESTALE, "the tensor was destroyed");
 			continue;
 		}
 		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, (uint8_t)device_kind(e, device),
 			    POLICY_TIER_NONE, 0);
-		hint = malloc(sizeof(*hint));
-		if (hint == NULL)
+		if (add_hint(e, device, t[i]) < 0)
 			return err_set(err, ENOMEM, "no memory for a hint");
-		hint->tensor = t[i].index;
-		hint->generation = t[i].generation;
-		list_push_back(&e->devices[device].prefetch, &hint->link);
 	}
 	e->again = true;
 	requests_settle(e);

@@ -42,10 +42,11 @@ enum record_flags {
 	RECORD_LIVE = 1,
 	RECORD_DOOMED = 2, /* destroyed, waits for the last pin or move */
 	RECORD_NAMED = 4,
-	RECORD_LARGE = 8,    /* larger than dram */
-	RECORD_SMALL = 16,   /* below SMALL_BYTES */
-	RECORD_BACKOFF = 32, /* the last write-back failed: see retry list */
-	RECORD_HINTED = 64,  /* prefetched, not used yet */
+	RECORD_LARGE = 8,        /* larger than dram */
+	RECORD_SMALL = 16,       /* below SMALL_BYTES */
+	RECORD_BACKOFF = 32,     /* the last write-back failed: see retry list */
+	RECORD_HINTED = 64,      /* prefetched, not used yet */
+	RECORD_HINT_WAITS = 128, /* the index, whatever its tensor, stands on a list of hints */
 };
 
 /* One a tensor, at records[index]. */

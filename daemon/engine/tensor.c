@@ -184,7 +184,7 @@ static int take_index(struct engine *e, uint32_t *ret, struct err *err)
 
 static void give_index(struct engine *e, uint32_t tensor)
 {
-	e->records[tensor].flags = 0;
+	e->records[tensor].flags &= RECORD_HINT_WAITS;
 	e->records[tensor].owner_next = e->free_first;
 	e->free_first = tensor;
 }
@@ -215,7 +215,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 			      .shadow_next = TENSOR_NONE,
 			      .owner = h->id,
 			      .name_space = h->name_space,
-			      .flags = RECORD_LIVE,
+			      .flags = RECORD_LIVE | (r->flags & RECORD_HINT_WAITS),
 			      .front = DEVICE_NONE,
 			      .hbm_device = DEVICE_NONE,
 			      .sources = SOURCE_ZERO,
