@@ -485,8 +485,8 @@ static void copy_end(struct engine *e, struct move *m)
 
 	if (m->fresh.node == EXTENT_NONE)
 		return;
-	if (m->result < 0) {
-		replica_block_give(e, &m->fresh);
+	if (m->result < 0 || m->stop) {
+		replica_block_give(e, &m->fresh); /* the block keeps its old bytes */
 		return;
 	}
 	replica_block_give(e, &blocks[m->copy_offset / e->block_bytes]);

@@ -25,6 +25,14 @@ bool handle_live(const struct engine *e, uint32_t index, uint32_t generation)
 						     memory_order_relaxed)) == generation;
 }
 
+bool request_is_live(const struct engine *e, const struct request *q)
+{
+	for (size_t i = 0; i < q->n; i++)
+		if (!handle_live(e, q->items[i].tensor, q->items[i].generation))
+			return false;
+	return true;
+}
+
 struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
 			    const struct wire_handle *t, size_t n)
 {
@@ -102,7 +110,7 @@ void request_own_move_ended(struct engine *e, struct request *q, const struct mo
 	request_wake(e, q);
 }
 
-/* Moves made for it alone go on without it. */
+/* Moves made for it alone. A copy stops: without its window it would write something else. */
 static void forget_own_moves(struct engine *e, const struct request *q)
 {
 	struct list *it;
