@@ -143,21 +143,13 @@ static void enter(struct request *q, enum request_state state, struct list *list
 	list_push_back(list, &q->link);
 }
 
-static bool items_live(struct engine *e, struct request *q)
-{
-	for (size_t i = 0; i < q->n; i++)
-		if (!handle_live(e, q->items[i].tensor, q->items[i].generation))
-			return false;
-	return true;
-}
-
 void acquire_admit(struct engine *e, struct request *q)
 {
 	struct device *d = &e->devices[q->device];
 	bool queued = q->state == REQUEST_QUEUED;
 	uint64_t lacks;
 
-	if (!items_live(e, q)) {
+	if (!request_is_live(e, q)) {
 		request_finish(e, q, -ESTALE, "the tensor was destroyed");
 		return;
 	}
@@ -378,7 +370,7 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 		snprintf(text, room, "there is no gpu %u here", place);
 		return -ENODEV;
 	}
-	if (!items_live(e, q)) {
+	if (!request_is_live(e, q)) {
 		snprintf(text, room, "the tensor was destroyed");
 		return -ESTALE;
 	}
@@ -409,12 +401,14 @@ void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struc
 	rc = check_acquire(e, q, place, text, sizeof(text));
 	if (rc < 0) {
 		request_finish(e, q, rc, text);
-	} else if (deadline_ns == 0 && !all_in_place(e, q)) {
-		request_finish(e, q, -ETIMEDOUT, "not in place, and not to be waited for");
-	} else {
-		if (deadline_ns != 0)
-			e->next_deadline_ns = MIN(e->next_deadline_ns, deadline_ns);
+	} else if (deadline_ns != 0) {
+		e->next_deadline_ns = MIN(e->next_deadline_ns, deadline_ns);
 		acquire_admit(e, q);
+	} else if (all_in_place(e, q)) {
+		hold_items(e, q);
+		request_finish(e, q, 0, "");
+	} else {
+		request_finish(e, q, -ETIMEDOUT, "not in place, and not to be waited for");
 	}
 	requests_settle(e);
 }

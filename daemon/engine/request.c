@@ -120,8 +120,11 @@ static void forget_own_moves(struct engine *e, const struct request *q)
 	list_for_each (it, &e->moves) {
 		struct move *m = list_entry(it, struct move, link);
 
-		if (m->request == q)
-			m->request = NULL;
+		if (m->request != q)
+			continue;
+		m->request = NULL; /* and with it the window, which may be another's by then */
+		if (m->kind == MOVE_COPY)
+			move_stop(e, m);
 	}
 }
 
@@ -249,6 +252,30 @@ static void run_woken(struct engine *e)
 		step(e, list_entry(it, struct request, woken_link));
 }
 
+static void finish_orphans_of(struct engine *e, struct list *requests)
+{
+	struct list *it, *tmp;
+
+	list_for_each_safe (it, tmp, requests) {
+		struct request *q = list_entry(it, struct request, link);
+
+		if (q->kind == REQUEST_ACQUIRE && !request_is_live(e, q))
+			request_finish(e, q, -ESTALE, "the tensor was destroyed");
+	}
+}
+
+/* Whoever waits for a tensor keeps it from being buried, and its bytes may be what others wait for:
+ * nobody waits for his turn to hear that it is gone. */
+static void finish_orphans(struct engine *e)
+{
+	if (!e->orphans)
+		return;
+	e->orphans = false;
+	finish_orphans_of(e, &e->running);
+	for (unsigned i = 0; i < e->device_count; i++)
+		finish_orphans_of(e, &e->devices[i].queue);
+}
+
 static void run_blocked(struct engine *e)
 {
 	struct list again, *it;
@@ -284,6 +311,7 @@ static void run_queue(struct engine *e, uint8_t device)
 void requests_settle(struct engine *e)
 {
 	do {
+		finish_orphans(e);
 		run_woken(e);
 		if (!e->again)
 			continue;

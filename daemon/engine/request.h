@@ -47,6 +47,8 @@ void flush_step(struct engine *e, struct request *request);
 struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
 			    const struct wire_handle *t, size_t n);
 bool handle_live(const struct engine *e, uint32_t index, uint32_t generation);
+/* Whether all of its tensors exist. */
+bool request_is_live(const struct engine *e, const struct request *request);
 /* Waits for the tensor's running move. */
 void item_wait(struct engine *e, struct item *item);
 

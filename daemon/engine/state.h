@@ -285,6 +285,7 @@ struct engine {
 	bool largest_stale; /* the largest tensor went: count again before refusing anything */
 	uint64_t now_ns;    /* of the call that is running */
 	bool again;     /* something has changed: queues are looked at before the call returns */
+	bool orphans;   /* a tensor that somebody waits for was destroyed */
 	bool unblocked; /* a request has ended that others may be blocked by */
 };
 

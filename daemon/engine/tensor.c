@@ -349,7 +349,6 @@ static void add_doomed(struct engine *e, uint32_t tensor)
 static void destroy_one(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
-	struct list *it;
 	uint64_t word0 = word0_of(e, tensor);
 
 	owner_unlink(e, tensor);
@@ -357,9 +356,7 @@ static void destroy_one(struct engine *e, uint32_t tensor)
 		namemap_remove(e->names, tensor);
 	r->flags |= RECORD_DOOMED;
 	publish(e, tensor, word0_state(word0), word0_flags(word0) & FLAG_UNFILLED);
-	if (r->wanted > 0)
-		list_for_each (it, &e->running)
-			request_wake(e, list_entry(it, struct request, link));
+	e->orphans |= r->wanted > 0;
 	if (!bury(e, tensor))
 		add_doomed(e, tensor);
 }

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Orders of events that a seed meets too seldom, or whose outcome its oracle cannot judge.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+#include "base/compiler.h"
+#include "base/log.h"
+#include "tests/sim/rig.h"
+
+#define HOST  PROTOCOL_PLACE_HOST
+#define LARGE (WORLD_DRAM + WORLD_BLOCK)
+
+static void copy(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, bool in,
+		 uint64_t bytes, void *window)
+{
+	r->client[client].answered[id] = false;
+	engine_copy(r->world.engine, r->client[client].holder, id, t, in, 0, bytes, window,
+		    r->world.now_ns);
+	engine_check(r->world.engine);
+}
+
+/* A dirty tensor on hbm whose write-back takes every staging slot of its direction. */
+static void fill_staging(struct rig *r)
+{
+	struct wire_handle t = rig_create(r, 0, 8 * WORLD_BLOCK);
+	char *at = rig_pin(r, 0, t, 0, ACCESS_WRITE);
+
+	memset(at, 1, 8 * WORLD_BLOCK);
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	engine_flush(r->world.engine, r->client[0].holder, 1, &t, 1, r->world.now_ns);
+}
+
+START_TEST(a_cancelled_copy_leaves_the_old_bytes_or_the_new)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct wire_handle t = rig_create(r, 1, LARGE);
+	char old[WORLD_BLOCK], new[WORLD_BLOCK], got[WORLD_BLOCK] = { 0 };
+
+	memset(old, 'o', sizeof(old));
+	memset(new, 'n', sizeof(new));
+	copy(r, 1, 1, t, true, sizeof(old), old);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), 0);
+	fill_staging(r);
+	copy(r, 1, 2, t, true, sizeof(new), new);
+	engine_cancel(r->world.engine, r->client[1].holder, 2, r->world.now_ns);
+	ck_assert_int_eq(r->client[1].result[2], -EINTR);
+	rig_settle(r, 10);
+	copy(r, 1, 3, t, false, sizeof(got), got);
+	ck_assert_int_eq(rig_wait(r, 1, 3, 10), 0);
+	ck_assert(memcmp(got, old, sizeof(got)) == 0 || memcmp(got, new, sizeof(got)) == 0);
+	rig_close(r);
+}
+END_TEST
+
+/* "Resident now" sends the client to pin it: that has to work, or the two would ask each other for
+ * ever. */
+static void copy_of_unfilled(uint64_t bytes, uint8_t place, bool in)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct wire_handle t = rig_create(r, 0, bytes);
+	char window[WORLD_BLOCK] = { 0 };
+	int rc;
+
+	rig_acquire(r, 0, 1, t, place, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	ck_assert(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED);
+	copy(r, 1, 2, t, in, sizeof(window), window);
+	rc = rig_wait(r, 1, 2, 1000);
+	ck_assert(rc == 0 || rc == -EAGAIN);
+	if (rc == -EAGAIN) {
+		ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_RESIDENT);
+		ck_assert(!(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED));
+	}
+	rig_close(r);
+}
+
+START_TEST(a_copy_of_an_unfilled_front_comes_to_an_end)
+{
+	copy_of_unfilled(8 * WORLD_BLOCK, HOST, false);
+	copy_of_unfilled(8 * WORLD_BLOCK, HOST, true);
+	copy_of_unfilled(8 * WORLD_BLOCK, 0, false);
+	copy_of_unfilled(8 * WORLD_BLOCK, 0, true);
+}
+END_TEST
+
+START_TEST(who_will_not_wait_is_answered_at_once)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct wire_handle t = rig_create(r, 0, 4 * WORLD_BLOCK);
+
+	rig_pin(r, 0, t, HOST, ACCESS_READ);
+	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert(!r->client[1].answered[1]);
+	rig_acquire(r, 2, 1, t, HOST, ACCESS_READ, 0);
+	ck_assert(r->client[2].answered[1]);
+	rig_unpin(r, 0, t, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 0 });
+	struct wire_handle fill[4], t[2];
+	struct err err = ERR_INIT;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++) {
+		fill[i] = rig_create(r, 0, WORLD_HBM / 4);
+		rig_pin(r, 0, fill[i], 0, ACCESS_READ);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		t[i] = rig_create(r, 0, WORLD_HBM / 8);
+		rig_acquire(r, 1, i, t[i], 0, ACCESS_READ, ENGINE_NEVER);
+		ck_assert(!r->client[1].answered[i]);
+	}
+	/* The second stands behind the first, which nothing lets go on. */
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[1], 1,
+						r->world.now_ns, &err),
+			 0);
+	ck_assert(r->client[1].answered[1]);
+	ck_assert_int_eq(r->client[1].result[1], -ESTALE);
+	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
+		rig_unpin(r, 0, fill[i], ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct wire_handle fill[4];
+	struct err err = ERR_INIT;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++) {
+		fill[i] = rig_create(r, 0, WORLD_HBM / 4);
+		rig_pin(r, 0, fill[i], 0, ACCESS_READ);
+	}
+	for (unsigned i = 0; i < 1000; i++) {
+		struct wire_handle t[2] = { rig_create(r, 0, WORLD_BLOCK),
+					    rig_create(r, 0, WORLD_BLOCK) };
+
+		ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[0].holder, t, 2, 0,
+						 r->world.now_ns, &err),
+				 0);
+		engine_check(r->world.engine); /* counts the hints */
+		ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[1],
+							1, r->world.now_ns, &err),
+				 0);
+		if (i > 0)
+			engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[0], 1,
+					       r->world.now_ns, &err);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
+		rig_unpin(r, 0, fill[i], ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("rules", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
+	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
+	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
+	  hints_of_destroyed_tensors_do_not_pile_up)

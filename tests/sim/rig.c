@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/rig.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+static void on_complete(void *ctx, struct holder *holder, uint32_t request, int result,
+			uint64_t value, const char *text)
+{
+	struct rig_client *c = engine_holder_user(holder);
+
+	ASSERT(request < RIG_REQUESTS && !c->answered[request]);
+	c->answered[request] = true;
+	c->result[request] = result;
+}
+
+static void on_holder_gone(void *ctx, struct holder *holder)
+{
+}
+
+struct rig *rig_open(struct world_shape shape)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+	struct engine_hooks hooks = { .ctx = &r->world,
+				      .submit = world_submit,
+				      .complete = on_complete,
+				      .holder_gone = on_holder_gone };
+	struct err err = ERR_INIT;
+
+	world_open(&r->world, 1, shape, policy_all[0], &hooks);
+	for (unsigned i = 0; i < RIG_CLIENTS; i++)
+		ASSERT(engine_holder_add(r->world.engine, "a", 1, r->client[i].pins, 100 + (int)i,
+					 &r->client[i], &r->client[i].holder, &err) == 0);
+	return r;
+}
+
+void rig_settle(struct rig *r, unsigned ms)
+{
+	do {
+		while (world_finish_one(&r->world))
+			engine_check(r->world.engine);
+		world_turn(&r->world, NS_PER_MS);
+		engine_check(r->world.engine);
+	} while (r->world.flying > 0 || ms-- > 0);
+}
+
+void rig_close(struct rig *r)
+{
+	for (unsigned i = 0; i < RIG_CLIENTS; i++)
+		engine_holder_die(r->world.engine, r->client[i].holder, r->world.now_ns);
+	rig_settle(r, 1000);
+	for (unsigned k = 0; k < TIER_KINDS; k++)
+		ASSERT(r->world.stats->tier[k].reserved_bytes == 0);
+	world_close(&r->world);
+	free(r);
+}
+
+struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes)
+{
+	struct engine_spec spec = { .ndim = 1, .shape = { bytes } };
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+
+	ASSERT(engine_create_tensors(r->world.engine, r->client[client].holder, &spec, 1, &t,
+				     r->world.now_ns, &err) == 0);
+	return t;
+}
+
+void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
+		 uint8_t access, uint64_t timeout_ns)
+{
+	struct rig_client *c = &r->client[client];
+	uint64_t deadline_ns = timeout_ns;
+
+	if (timeout_ns > 0 && timeout_ns != ENGINE_NEVER)
+		deadline_ns = r->world.now_ns + timeout_ns;
+	c->answered[id] = false;
+	engine_acquire(r->world.engine, c->holder, id, &t, 1, place, access, deadline_ns,
+		       r->world.now_ns);
+	engine_check(r->world.engine);
+}
+
+int rig_wait(struct rig *r, unsigned client, uint32_t id, unsigned ms)
+{
+	struct rig_client *c = &r->client[client];
+
+	while (!c->answered[id] && (r->world.flying > 0 || ms-- > 0)) {
+		if (!world_finish_one(&r->world))
+			world_turn(&r->world, NS_PER_MS);
+		engine_check(r->world.engine);
+	}
+	return c->answered[id] ? c->result[id] : RIG_UNANSWERED;
+}
+
+uint64_t rig_word0(struct rig *r, struct wire_handle t)
+{
+	return atomic_load(&r->world.descriptors[t.index].word0);
+}
+
+static uint64_t counts(uint8_t access)
+{
+	return PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0);
+}
+
+char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access)
+{
+	pin_slot *slot = &r->client[client].pins[t.index];
+	uint64_t word1;
+
+	rig_acquire(r, client, RIG_REQUESTS - 1, t, place, access, ENGINE_NEVER);
+	ASSERT(rig_wait(r, client, RIG_REQUESTS - 1, 1000) == 0);
+	atomic_fetch_add(slot, counts(access));
+	if (access & ACCESS_WRITE)
+		atomic_fetch_or(slot, PIN_WRITTEN);
+	if (access & ACCESS_DISCARD)
+		atomic_fetch_or(slot, PIN_FILLED);
+	ASSERT(word0_state(rig_word0(r, t)) == STATE_RESIDENT);
+	ASSERT(word0_place(rig_word0(r, t)) == place);
+	word1 = atomic_load(&r->world.descriptors[t.index].word1);
+	return r->world.devices[word1_arena(word1)].memory + word1_offset(word1);
+}
+
+void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access)
+{
+	atomic_fetch_sub(&r->client[client].pins[t.index], counts(access));
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A few clients at an engine in a world, driven by hand: for tests that need one order of events.
+ */
+#ifndef TIERD_TESTS_SIM_RIG_H
+#define TIERD_TESTS_SIM_RIG_H
+
+#include "tests/sim/world.h"
+
+#define RIG_CLIENTS  3u
+#define RIG_REQUESTS 16u
+
+struct rig_client {
+	struct holder *holder;
+	pin_slot pins[WORLD_TENSORS];
+	bool answered[RIG_REQUESTS];
+	int result[RIG_REQUESTS];
+};
+
+struct rig {
+	struct world world; /* first: the hooks' context */
+	struct rig_client client[RIG_CLIENTS];
+};
+
+struct rig *rig_open(struct world_shape shape);
+/* Everything still in flight comes back, all clients die. */
+void rig_close(struct rig *r);
+
+struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
+/* For ever where `timeout_ns` is ENGINE_NEVER. */
+void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
+		 uint8_t access, uint64_t timeout_ns);
+/* Acquires, waits and pins. Returns where the bytes are. */
+char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
+void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access);
+#define RIG_UNANSWERED (-10000)
+/* Xfers come back and time passes until the request is answered, for `ms` of the world's time at
+ * most. Returns the result, or RIG_UNANSWERED. */
+int rig_wait(struct rig *r, unsigned client, uint32_t id, unsigned ms);
+/* Until nothing is in flight, and `ms` more. */
+void rig_settle(struct rig *r, unsigned ms);
+uint64_t rig_word0(struct rig *r, struct wire_handle t);
+
+#endif
