@@ -162,15 +162,13 @@ START_TEST(a_tensor_destroyed_while_pinned_stays_readable)
 		ck_assert_int_eq(tierd_acquire(second, again, TIERD_HOST, TIERD_WRITE,
 					       200 * (int64_t)NS_PER_MS, &w),
 				 -ETIMEDOUT);
-		for (size_t k = 0; k < v.bytes; k += 4096)
-			ck_assert_uint_eq(((unsigned char *)v.data)[k], 0x77);
+		ck_assert(system_bytes_are(v.data, 0x77, v.bytes));
 	}
 	tierd_release(td, &v);
 	ck_assert_int_eq(
 		tierd_acquire(second, again, TIERD_HOST, TIERD_READ, 10 * (int64_t)NS_PER_S, &v),
 		0);
-	for (size_t k = 0; k < v.bytes; k++)
-		ck_assert_uint_eq(((unsigned char *)v.data)[k], 0);
+	ck_assert(system_bytes_are(v.data, 0, v.bytes));
 	tierd_release(second, &v);
 	tierd_close(second);
 	tierd_close(td);

@@ -273,6 +273,14 @@ bool system_log_waits(const struct system *s, const char *text, int timeout_ms)
 	return true;
 }
 
+bool system_bytes_are(const void *data, unsigned char value, size_t bytes)
+{
+	const unsigned char *at = data;
+
+	/* Each byte equals the one before it, and the first is right. */
+	return bytes == 0 || (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0);
+}
+
 uint64_t system_cpu_ns(const struct system *s)
 {
 	char path[64], text[1024] = "", *at;

@@ -8,6 +8,7 @@
 #define TIERD_TESTS_SYSTEM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -40,6 +41,9 @@ int system_run_again(struct system *s);
 bool system_log_has(const struct system *s, const char *text);
 /* Waits until the log has it, at most `timeout_ms`. */
 bool system_log_waits(const struct system *s, const char *text, int timeout_ms);
+
+/* Whether all of them have this value. (An assertion a byte would cost a system call each.) */
+bool system_bytes_are(const void *data, unsigned char value, size_t bytes);
 
 /* CPU time of the daemon so far, and how often it gave up the CPU by itself. */
 uint64_t system_cpu_ns(const struct system *s);
