@@ -26,9 +26,9 @@
  * that each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone,
  * -EPERM in a forked child, and -EPROTO where its answer makes no sense.
  *
- * Environment: TIERD_SOCKET, see tierd_open(); TIERD_SPIN_US, how many microseconds (1000 at most) a
- * waiting call looks for its answer before it sleeps, 0 unless set: it saves a wake-up where cores
- * are free, and costs one to the daemon where they are not.
+ * Environment: TIERD_SOCKET, see tierd_open(); TIERD_SPIN_US, how many microseconds (1000 at most)
+ * a waiting call looks for its answer before it sleeps, 0 unless set: it saves a wake-up where
+ * cores are free, and costs one to the daemon where they are not.
  */
 #ifndef TIERD_H
 #define TIERD_H
