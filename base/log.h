@@ -2,7 +2,8 @@
  *
  * Log lines to stderr, by topic: "object first, exact cause", lower case, one line a failure.
  * A line that repeats is printed once more with "repeated N times" when another comes or the
- * repeat interval has passed. TIERD_LOG=move:debug,lane:trace sets levels; the default is info.
+ * repeat interval has passed; of a topic's warnings a dozen a minute are printed, the others
+ * counted. TIERD_LOG=move:debug,lane:trace sets levels; the default is info.
  * Any thread. The library (libclient) never logs above debug.
  */
 #ifndef TIERD_BASE_LOG_H
@@ -35,8 +36,12 @@ enum log_topic {
 
 /* Parses TIERD_LOG's syntax; NULL leaves the defaults. -EINVAL on an unknown topic or level. */
 int log_configure(const char *spec);
-/* Prints a pending "repeated N times" line. */
+/* Before a sleep: prints a pending "repeated N times", if the topic may still say something. */
 void log_flush(void);
+/* Before the end: prints all that is pending, "N more were left out" among it. */
+void log_end(void);
+/* What a client chose must not steer a terminal nor begin a line: control characters become '?'. */
+void log_printable(char *text);
 bool log_enabled(enum log_topic topic, enum log_level level);
 void log_write(enum log_topic topic, enum log_level level, const char *fmt, ...) PRINTF(3, 4);
 

@@ -337,6 +337,6 @@ void daemon_destroy(struct daemon *d)
 	segments_destroy(&d->segments);
 	abandoned = NULL;
 	rendezvous_close(&d->rendezvous);
-	log_flush();
+	log_end();
 	free(d);
 }

@@ -116,7 +116,7 @@ static int arguments_parse(int argc, char **argv, struct arguments *ret)
 static int failed(const struct err *err)
 {
 	log_error(MAIN, "%s", err->text);
-	log_flush();
+	log_end();
 	return STATUS_FAILED;
 }
 

@@ -545,6 +545,7 @@ static void name_failure(struct engine *e, struct move *m)
 			 120, cause);
 	else
 		snprintf(m->cause, sizeof(m->cause), "tensor %u: %.*s", m->tensor, 150, cause);
+	log_printable(m->cause);
 	log_warn(MOVE, "%s", m->cause);
 }
 

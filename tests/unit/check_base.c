@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/copy.h"
 #include "base/crc32c.h"
@@ -96,8 +97,88 @@ START_TEST(log_levels_follow_the_topic_and_unknown_ones_are_refused)
 }
 END_TEST
 
+/* Runs `body` with stderr in a file and returns the lines it printed. */
+static unsigned lines_of(void (*body)(void), char *text, size_t room)
+{
+	FILE *f = tmpfile();
+	int was = dup(STDERR_FILENO);
+	unsigned n = 0;
+	size_t bytes;
+
+	ck_assert(f != NULL && was >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
+	body();
+	fflush(stderr);
+	dup2(was, STDERR_FILENO);
+	close(was);
+	rewind(f);
+	bytes = fread(text, 1, room - 1, f);
+	fclose(f);
+	text[bytes] = '\0';
+	for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+		n++;
+	return n;
+}
+
+static void a_device_fails_for_every_tensor(void)
+{
+	for (int i = 0; i < 5000; i++)
+		log_warn(MOVE, "tensor %d: EIO", i);
+	log_warn(SERVER, "a client that nobody may miss for that");
+	log_error(MOVE, "nor an error");
+	log_end();
+}
+
+START_TEST(a_flood_of_warnings_is_counted_and_hides_no_other_topic)
+{
+	char text[8192];
+	unsigned n = lines_of(a_device_fails_for_every_tensor, text, sizeof(text));
+
+	ck_assert_msg(n > 3 && n <= 20, "%u lines: %s", n, text);
+	ck_assert_ptr_nonnull(strstr(text, "tensor 0: EIO"));
+	ck_assert_ptr_nonnull(strstr(text, "nobody may miss"));
+	ck_assert_ptr_nonnull(strstr(text, "nor an error"));
+	ck_assert_ptr_nonnull(strstr(text, "4988 more"));
+}
+END_TEST
+
+static void one_line_again_and_again(void)
+{
+	for (int i = 0; i < 5000; i++) {
+		log_warn(SERVER, "the same");
+		log_flush();
+	}
+	log_end();
+}
+
+START_TEST(a_line_that_comes_after_every_nap_is_counted_too)
+{
+	char text[8192];
+	unsigned n = lines_of(one_line_again_and_again, text, sizeof(text));
+
+	ck_assert_msg(n > 1 && n <= 20, "%u lines: %s", n, text);
+	ck_assert_ptr_nonnull(strstr(text, "repeated"));
+}
+END_TEST
+
+static void a_name_with_controls(void)
+{
+	log_warn(MOVE, "tensor 'a\ntierd: error: main: forged\x1b[2J'");
+}
+
+START_TEST(a_line_of_the_log_is_one_line_whatever_a_client_names)
+{
+	char text[512];
+
+	ck_assert_uint_eq(lines_of(a_name_with_controls, text, sizeof(text)), 1);
+	ck_assert_ptr_null(strchr(text, '\x1b'));
+}
+END_TEST
+
 UNIT_MAIN("base", copy_stream_copies_every_byte_and_no_other,
 	  crc32c_matches_the_published_check_values,
 	  err_keeps_code_and_puts_prefixes_before_the_text,
 	  err_prefix_of_a_full_text_stays_in_bounds, list_keeps_order_and_forgets_what_is_removed,
-	  log_levels_follow_the_topic_and_unknown_ones_are_refused)
+	  log_levels_follow_the_topic_and_unknown_ones_are_refused,
+	  a_flood_of_warnings_is_counted_and_hides_no_other_topic,
+	  a_line_that_comes_after_every_nap_is_counted_too,
+	  a_line_of_the_log_is_one_line_whatever_a_client_names)
