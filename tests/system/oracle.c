@@ -215,7 +215,7 @@ static bool went_well(struct worker *w, int rc, const char *what, const struct o
 static int place_of(struct worker *w, const struct oracle_tensor *t)
 {
 	const struct oracle_params *p = &w->o->params;
-	bool host = t->bytes <= p->host_max, gpu = t->bytes <= p->gpu_max;
+	bool host = t->bytes <= p->host_max, gpu = p->gpu_max && t->bytes <= p->gpu_max;
 
 	if (host && gpu)
 		return draw(w, 2) ? TIERD_HOST : 0;
@@ -347,7 +347,7 @@ static void op_destroy(struct worker *w, struct oracle_tensor *t)
 static void op_flush(struct worker *w, struct oracle_tensor *t)
 {
 	lock_read(t);
-	if (t->bytes >= 4096)
+	if (t->bytes >= 4096 && !w->o->params.no_nvme)
 		went_well(w, tierd_flush(w->td, &t->handle, 1), "flush", t);
 	unlock(t);
 }

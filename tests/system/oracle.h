@@ -32,6 +32,7 @@ struct oracle_params {
 	uint64_t host_max,
 		gpu_max;    /* largest tensor that a place takes; gpu_max 0: no such place */
 	uint64_t batch_max; /* bytes of a batch */
+	bool no_nvme;       /* nothing can be flushed */
 	bool io_fails;      /* -EIO and -ENOSPC may come back; bytes may not differ all the same */
 };
 

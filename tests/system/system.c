@@ -123,6 +123,8 @@ static _Noreturn void daemon_exec(const struct system *s)
 	/* A test that is killed must not leave its daemon behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	dup2(log, STDERR_FILENO);
+	if (s->before_exec)
+		s->before_exec();
 	execl(bin ? bin : TIERD_PATH, "tierd", "--config", s->config, (char *)NULL);
 	fprintf(stderr, "exec of %s: %s\n", bin ? bin : TIERD_PATH, strerror(errno));
 	_exit(127);

@@ -17,6 +17,8 @@ struct system {
 	char config[96], socket[96], nvme[96], log[96];
 	pid_t pid; /* 0: not running */
 	int notify_fd;
+	void (*before_exec)(void); /* run in the daemon's process before its program; set it after
+				      system_prepare() */
 };
 
 #define SYSTEM_READY_MS 60000
