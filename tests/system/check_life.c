@@ -96,6 +96,25 @@ START_TEST(a_second_one_is_refused_even_while_the_first_is_stopped)
 }
 END_TEST
 
+/* Two are launched on one configuration at the same moment: one serves, the other is refused. */
+START_TEST(of_two_started_at_once_one_serves)
+{
+	for (int round = 0; round < 10; round++) {
+		pid_t other;
+		struct wire w;
+		int status;
+
+		system_prepare(s, SMALL);
+		other = system_launch_two(s);
+		ck_assert_int_eq(waitpid(other, &status, 0), other);
+		ck_assert_int_eq(WEXITSTATUS(status), 1);
+		ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
+		wire_close(&w);
+		system_stop(s);
+	}
+}
+END_TEST
+
 static int exit_status_of(const char *arguments, const char *config)
 {
 	char command[512];
@@ -297,6 +316,27 @@ START_TEST(a_client_killed_mid_request_leaves_nothing)
 }
 END_TEST
 
+START_TEST(it_ends_in_time_while_clients_keep_it_busy)
+{
+	pid_t pid[2];
+	uint64_t begin_ns;
+
+	system_start(s, SMALL);
+	for (unsigned i = 0; i < ARRAY_SIZE(pid); i++) {
+		ck_assert_int_eq(pipe(pipe_fds), 0);
+		pid[i] = system_child(thrashing_client, s, NULL);
+		hear();
+	}
+	begin_ns = clock_now_ns();
+	system_end(s);
+	ck_assert_uint_lt(clock_now_ns() - begin_ns, 3 * NS_PER_S);
+	/* Their next call says that the daemon is gone, and they end. */
+	for (unsigned i = 0; i < ARRAY_SIZE(pid); i++)
+		ck_assert_int_eq(waitpid(pid[i], NULL, 0), pid[i]);
+	system_stop(s);
+}
+END_TEST
+
 START_TEST(a_client_killed_mid_create_leaves_nothing)
 {
 	kill_rounds(creating_client, 20);
@@ -366,7 +406,8 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 END_TEST
 
 UNIT_MAIN("life", start_and_stop_leave_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
-	  after_sigkill_it_starts_again_within_a_second,
+	  after_sigkill_it_starts_again_within_a_second, of_two_started_at_once_one_serves,
+	  it_ends_in_time_while_clients_keep_it_busy,
 	  a_second_one_is_refused_even_while_the_first_is_stopped,
 	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
 	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,

@@ -166,6 +166,32 @@ void system_launch(struct system *s)
 	ready_wait(s);
 }
 
+pid_t system_launch_two(struct system *s)
+{
+	struct ucred from = { 0 };
+	char text[16], room[CMSG_SPACE(sizeof(from))];
+	struct iovec iov = { text, sizeof(text) };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = room,
+			    .msg_controllen = sizeof(room) };
+	struct pollfd p;
+	pid_t pid[2];
+	int on = 1;
+
+	notify_listen(s);
+	ck_assert_int_eq(setsockopt(s->notify_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+	for (int i = 0; i < 2; i++)
+		pid[i] = daemon_spawn(s);
+	p = (struct pollfd){ s->notify_fd, POLLIN, 0 };
+	if (poll(&p, 1, SYSTEM_READY_MS) != 1 || recvmsg(s->notify_fd, &m, 0) <= 0)
+		system_fail(s, "neither of two was ready");
+	memcpy(&from, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(from));
+	ck_assert(from.pid == pid[0] || from.pid == pid[1]);
+	s->pid = from.pid;
+	return from.pid == pid[0] ? pid[1] : pid[0];
+}
+
 void system_start(struct system *s, const char *config)
 {
 	system_prepare(s, config);

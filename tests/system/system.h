@@ -28,7 +28,9 @@ struct system {
 void system_prepare(struct system *s, const char *config);
 /* Starts build/tierd (or $TIERD_BIN) and waits until it is ready. */
 void system_launch(struct system *s);
-/* Both. */
+/* Two at once; returns the one that was not ready first, while `s` goes on with the other. */
+pid_t system_launch_two(struct system *s);
+/* system_prepare() and system_launch(). */
 void system_start(struct system *s, const char *config);
 
 /* SIGTERM; fails the test unless it ends with status 0 in time. */
