@@ -61,10 +61,11 @@ struct record {
 		owner_next; /* list of the holder's unnamed or the namespace's named ones */
 	uint32_t shadow_prev, shadow_next; /* list of dram copies under an hbm front */
 	uint32_t owner; /* holder id (unnamed); namespace for names is `name_space` */
+	/* As many as all clients can have outstanding, which is more than 16 bits hold. */
+	uint32_t ready;  /* running requests that found it in place and wait for the rest */
+	uint32_t wanted; /* requests in progress that want it at wanted_device */
 	uint16_t name_space;
 	uint16_t flags;
-	uint16_t ready;  /* running requests that found it in place and wait for the rest */
-	uint16_t wanted; /* requests in progress that want it at wanted_device */
 	uint8_t wanted_device;
 	uint8_t front;      /* device, DEVICE_NONE */
 	uint8_t hbm_device; /* of hbm_node */
