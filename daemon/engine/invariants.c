@@ -13,6 +13,8 @@
 struct sums {
 	uint64_t used[ENGINE_DEVICES_MAX];
 	uint64_t resident[TIER_KINDS];
+	uint64_t ready, wanted; /* of records */
+	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
 };
 
 static void add_extent(struct engine *e, struct sums *sums, uint8_t device, uint32_t node,
@@ -69,6 +71,17 @@ static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, con
 		ASSERT(m->kind == MOVE_FILL || m->kind == MOVE_COMPACT);
 }
 
+/* What reclaim and prefetch count on. */
+static void add_promised(struct engine *e, struct sums *sums, const struct record *r)
+{
+	const struct move *m = move_get(e, r->move);
+
+	if (m->kind == MOVE_CLEAN && m->drop_after)
+		sums->leaving[r->front] += replica_rounded(e, r->front, r->bytes);
+	if (m->kind == MOVE_FILL && m->for_prefetch)
+		sums->prefetch[m->to] += r->bytes;
+}
+
 static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 {
 	const struct record *r = record_of(e, tensor);
@@ -85,8 +98,12 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 	ASSERT(!(r->sources & SOURCE_HBM) || r->hbm_node != EXTENT_NONE);
 	ASSERT(!(r->sources & SOURCE_DRAM) || r->dram_node != EXTENT_NONE);
 	ASSERT(!(r->sources & SOURCE_NVME) || blocks != NULL);
-	if (r->move != 0)
+	if (r->move != 0) {
 		check_move(e, sums, tensor, r);
+		add_promised(e, sums, r);
+	}
+	sums->ready += r->ready;
+	sums->wanted += r->wanted;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		if (r->sources & 1u << kind)
 			sums->resident[kind] +=
@@ -105,6 +122,30 @@ static void add_reserved(struct engine *e, struct sums *sums, const struct list 
 				add_extent(e, sums, q->device, q->items[i].node,
 					   q->items[i].tensor);
 	}
+}
+
+static void check_items(struct sums *sums, const struct list *requests)
+{
+	struct list *it;
+
+	list_for_each (it, requests) {
+		const struct request *q = list_entry(it, struct request, link);
+
+		for (size_t i = 0; i < q->n && q->kind == REQUEST_ACQUIRE; i++) {
+			sums->ready -= q->items[i].ready;
+			sums->wanted -= q->items[i].wanted;
+		}
+	}
+}
+
+/* What records count is what requests say. */
+static void check_requests(struct engine *e, struct sums *sums)
+{
+	check_items(sums, &e->running);
+	check_items(sums, &e->blocked);
+	for (unsigned i = 0; i < e->device_count; i++)
+		check_items(sums, &e->devices[i].queue);
+	ASSERT(sums->ready == 0 && sums->wanted == 0);
 }
 
 /* However many hints clients send, a tensor waits for one at most. */
@@ -137,10 +178,13 @@ void engine_check(struct engine *e)
 		if (e->records[i].flags & RECORD_LIVE)
 			check_tensor(e, &sums, i);
 	add_reserved(e, &sums, &e->running);
+	check_requests(e, &sums);
 	check_hints(e);
 	for (unsigned i = 0; i < e->device_count; i++) {
 		extents_check(e->devices[i].extents);
 		ASSERT(sums.used[i] == extents_used(e->devices[i].extents));
+		ASSERT(sums.leaving[i] == e->devices[i].leaving_bytes);
+		ASSERT(sums.prefetch[i] == e->devices[i].prefetch_bytes);
 		/* Who waits for room holds nothing. */
 		list_for_each (it, &e->devices[i].queue) {
 			const struct request *q = list_entry(it, struct request, link);
