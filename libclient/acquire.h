@@ -106,7 +106,7 @@ static inline void try_wake_daemon(struct tierd *t)
 /* The byte of a place; false: no place has this number. */
 static inline bool place_to_wire(int place, uint8_t *ret)
 {
-	if (unlikely((unsigned)(place + 1) > PROTOCOL_PLACE_HOST))
+	if (unlikely((unsigned)place + 1 > PROTOCOL_PLACE_HOST))
 		return false;
 	*ret = (uint8_t)place; /* TIERD_HOST is PROTOCOL_PLACE_HOST */
 	return true;
