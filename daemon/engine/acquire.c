@@ -234,6 +234,8 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 
 			if (m->kind == MOVE_CLEAN)
 				move_stop(e, m); /* demand first; the clean is tried again */
+			else
+				m->priority = XFER_DEMAND; /* of the pieces to come */
 			item_wait(e, item);
 			return -EAGAIN;
 		}
