@@ -64,6 +64,18 @@ static inline struct list *list_pop_front(struct list *l)
 	return entry;
 }
 
+/* Moves all entries of `from` to the end of `to`, in their order. */
+static inline void list_splice(struct list *to, struct list *from)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	to->prev->next = from->next;
+	from->prev->next = to;
+	to->prev = from->prev;
+	list_init(from);
+}
+
 #define list_entry(ptr, type, m) container_of(ptr, type, m)
 #define list_first(l, type, m)   list_entry((l)->next, type, m)
 

@@ -111,28 +111,37 @@ bool acquire_needs_room(struct engine *e, const struct request *q, const struct 
 	return move_fill_needs_room(e, item->tensor, q->device);
 }
 
+uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < q->n; i++)
+		if (acquire_needs_room(e, q, &q->items[i]))
+			bytes += replica_rounded(e, q->device,
+						 record_of(e, q->items[i].tensor)->bytes);
+	return bytes;
+}
+
 /* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks. */
 static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
 {
-	uint64_t bytes = 0;
+	struct device *d = &e->devices[q->device];
+	uint64_t bytes = acquire_lacking_bytes(e, q);
+	bool again = e->again, look = d->look;
 	int rc = 0;
 
-	for (size_t i = 0; i < q->n; i++) {
-		if (!acquire_needs_room(e, q, &q->items[i]))
-			continue;
-		bytes += replica_rounded(e, q->device, record_of(e, q->items[i].tensor)->bytes);
-		if (rc == 0)
+	*ret_bytes = bytes;
+	if (bytes > extents_capacity(d->extents) - extents_used(d->extents))
+		return -ENOSPC;
+	for (size_t i = 0; i < q->n && rc == 0; i++)
+		if (acquire_needs_room(e, q, &q->items[i]))
 			rc = replica_take(e, q->device, q->items[i].tensor, &q->items[i].node);
-	}
 	if (rc < 0) {
-		bool again = e->again, look = e->devices[q->device].look;
-
 		let_go(e, q);
 		/* Nothing came free that was not free before. */
 		e->again = again;
-		e->devices[q->device].look = look;
+		d->look = look;
 	}
-	*ret_bytes = bytes;
 	return rc;
 }
 
@@ -141,38 +150,6 @@ static void enter(struct request *q, enum request_state state, struct list *list
 	q->state = state;
 	list_remove(&q->link);
 	list_push_back(list, &q->link);
-}
-
-void acquire_admit(struct engine *e, struct request *q)
-{
-	struct device *d = &e->devices[q->device];
-	bool queued = q->state == REQUEST_QUEUED;
-	uint64_t lacks;
-
-	if (!request_is_live(e, q)) {
-		request_finish(e, q, -ESTALE, "the tensor was destroyed");
-		return;
-	}
-	if (!queued && is_blocked(e, q)) {
-		enter(q, REQUEST_BLOCKED, &e->blocked);
-		return;
-	}
-	want_items(e, q);
-	/* Whoever lacks nothing overtakes nobody. */
-	if (reserve(e, q, &lacks) == 0) {
-		if (lacks == 0 || queued || list_empty(&d->queue)) {
-			enter(q, REQUEST_RUNNING, &e->running);
-			acquire_step(e, q);
-			return;
-		}
-		let_go(e, q);
-	}
-	if (!queued) {
-		enter(q, REQUEST_QUEUED, &d->queue);
-	}
-	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
-	if (list_first(&d->queue, struct request, link) == q)
-		reclaim_for(e, q->device, lacks);
 }
 
 /* ---- running ---- */
@@ -276,44 +253,99 @@ static void fail_own_pin(struct engine *e, struct request *q, const struct item 
 	request_finish(e, q, -EDEADLK, text);
 }
 
+/* What its running part came upon went another way: it waits for room again. */
+static void queue_again(struct engine *e, struct request *q)
+{
+	let_go(e, q);
+	enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
+	look_at_queues(e);
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+}
+
+/* False: the request is not running any more. */
+static bool step_item(struct engine *e, struct request *q, struct item *item)
+{
+	int rc = item_advance(e, q, item);
+
+	switch (rc) {
+	case 0:
+		q->open--;
+		return true;
+	case -EAGAIN:
+		ASSERT(list_linked(&item->link));
+		return true;
+	case -EBUSY:
+		list_push_back(&q->todo, &item->link);
+		return true;
+	case -ENOSPC:
+		queue_again(e, q);
+		return false;
+	case -EDEADLK:
+		fail_own_pin(e, q, item);
+		return false;
+	default:
+		request_finish(e, q, rc, strerror(-rc));
+		return false;
+	}
+}
+
+/* Everything that it needs is reserved. */
+static void run(struct engine *e, struct request *q)
+{
+	enter(q, REQUEST_RUNNING, &e->running);
+	q->open = q->n;
+	for (size_t i = 0; i < q->n; i++)
+		list_push_back(&q->todo, &q->items[i].link);
+	acquire_step(e, q);
+}
+
+/* Only those are looked at for which something has changed: a batch may be thousands. */
 void acquire_step(struct engine *e, struct request *q)
 {
-	bool done = true;
+	struct list now, *it;
 
 	q->polling = false;
 	q->blocker_pid = 0;
-	for (size_t i = 0; i < q->n; i++) {
-		struct item *item = &q->items[i];
-		int rc;
-
-		if (!handle_live(e, item->tensor, item->generation)) {
-			request_finish(e, q, -ESTALE, "the tensor was destroyed");
+	list_init(&now);
+	list_splice(&now, &q->todo);
+	while ((it = list_pop_front(&now)) != NULL)
+		if (!step_item(e, q, list_entry(it, struct item, link)))
 			return;
-		}
-		if (item->ready)
-			continue;
-		rc = item_advance(e, q, item);
-		if (rc == -EDEADLK) {
-			fail_own_pin(e, q, item);
-			return;
-		}
-		if (rc == -ENOSPC) {
-			let_go(e, q);
-			enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
-			look_at_queues(e);
-			e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
-			return;
-		}
-		if (rc < 0 && rc != -EAGAIN && rc != -EBUSY) {
-			request_finish(e, q, rc, strerror(-rc));
-			return;
-		}
-		done &= rc == 0;
-	}
-	if (!done)
+	if (q->open > 0)
 		return;
 	hold_items(e, q);
 	request_finish(e, q, 0, "");
+}
+
+void acquire_admit(struct engine *e, struct request *q)
+{
+	struct device *d = &e->devices[q->device];
+	bool queued = q->state == REQUEST_QUEUED;
+	uint64_t lacks;
+
+	if (!request_is_live(e, q)) {
+		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		return;
+	}
+	if (!queued && is_blocked(e, q)) {
+		enter(q, REQUEST_BLOCKED, &e->blocked);
+		return;
+	}
+	want_items(e, q);
+	/* Whoever lacks nothing overtakes nobody. */
+	if (reserve(e, q, &lacks) == 0) {
+		if (lacks == 0 || queued || list_empty(&d->queue)) {
+			run(e, q);
+			return;
+		}
+		let_go(e, q);
+	}
+	if (!queued) {
+		enter(q, REQUEST_QUEUED, &d->queue);
+	}
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	if (list_first(&d->queue, struct request, link) == q)
+		reclaim_for(e, q->device, lacks);
 }
 
 /* ---- the call ---- */

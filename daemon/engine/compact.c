@@ -33,17 +33,6 @@ static uint64_t take_holes(struct engine *e, struct request *q)
 	return 0;
 }
 
-static uint64_t total_lacking(struct engine *e, const struct request *q)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < q->n; i++)
-		if (acquire_needs_room(e, q, &q->items[i]))
-			bytes += replica_rounded(e, q->device,
-						 record_of(e, q->items[i].tensor)->bytes);
-	return bytes;
-}
-
 static void give_holes(struct engine *e, struct request *q)
 {
 	bool again = e->again, look = e->devices[q->device].look;
@@ -173,7 +162,7 @@ bool compact(struct engine *e, uint8_t device)
 	if (!w.found) {
 		/* The holes that were taken stand in the way: one window for all of it. */
 		give_holes(e, q);
-		bytes = total_lacking(e, q);
+		bytes = acquire_lacking_bytes(e, q);
 		w = find_window(e, device, bytes);
 	}
 	if (bytes > 0 && w.found) {

@@ -73,28 +73,40 @@ static void begin_syncs(struct engine *e, struct request *q)
 		request_wake(e, q);
 }
 
+/* False: the request has failed and is no more. */
+static bool step_item(struct engine *e, struct request *q, struct item *item)
+{
+	bool live = handle_live(e, item->tensor, item->generation);
+	int rc = live ? flush_item(e, q, item) : 0; /* nobody misses what was destroyed */
+
+	if (rc < 0 && rc != -EAGAIN) {
+		request_finish(e, q, rc, q->cause);
+		return false;
+	}
+	if (rc == 0)
+		q->open--;
+	else if (!list_linked(&item->link))
+		list_push_back(&q->todo, &item->link); /* it waits for no move: looked at by poll */
+	return true;
+}
+
+/* Looks at those for which something has changed, and begins others while few are open. */
 void flush_step(struct engine *e, struct request *q)
 {
-	size_t busy = 0;
+	struct list now, *it;
 
 	q->polling = false;
-	while (q->next < q->n && q->items[q->next].ready)
-		q->next++;
-	for (size_t i = q->next; i < q->n && busy < FLUSH_WINDOW; i++) {
-		struct item *item = &q->items[i];
-		int rc;
-
-		if (item->ready)
-			continue;
-		rc = handle_live(e, item->tensor, item->generation) ? flush_item(e, q, item) : 0;
-		if (rc < 0 && rc != -EAGAIN) {
-			request_finish(e, q, rc, q->cause);
+	list_init(&now);
+	list_splice(&now, &q->todo);
+	while ((it = list_pop_front(&now)) != NULL)
+		if (!step_item(e, q, list_entry(it, struct item, link)))
 			return;
-		}
-		item->ready = rc == 0;
-		busy += rc != 0;
+	while (q->next < q->n && q->open < FLUSH_WINDOW) {
+		q->open++;
+		if (!step_item(e, q, &q->items[q->next++]))
+			return;
 	}
-	if (busy > 0 || q->syncs > 0)
+	if (q->open > 0 || q->syncs > 0)
 		return;
 	if (!q->synced)
 		begin_syncs(e, q);

@@ -55,6 +55,7 @@ struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enu
 	q->device = DEVICE_NONE;
 	list_init(&q->link);
 	list_init(&q->woken_link);
+	list_init(&q->todo);
 	list_push_back(&h->requests, &q->holder_link);
 	for (size_t i = 0; i < n; i++) {
 		q->items[i] = (struct item){ .request = q,
@@ -92,6 +93,8 @@ void request_move_ended(struct engine *e, struct item *item, const struct move *
 		q->result = m->result;
 		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
 	}
+	if (q->kind != REQUEST_COPY)
+		list_push_back(&q->todo, &item->link);
 	request_wake(e, q);
 }
 

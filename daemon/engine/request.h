@@ -37,6 +37,8 @@ void acquire_step(struct engine *e, struct request *request);
 void acquire_admit(struct engine *e, struct request *request);
 /* Whether the item would need an extent of its own at the request's device. */
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
+/* The extents that it would need, in bytes. */
+uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request);
 void acquire_release_items(struct engine *e, struct request *request);
 /* A front that is not filled, wanted by somebody else than its writer: dropped, so that what is
  * below can be read. 0, or -EBUSY while it is pinned: looked at again by poll. */

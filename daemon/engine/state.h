@@ -136,9 +136,9 @@ struct item {
 	uint32_t tensor;
 	uint32_t generation;
 	uint32_t node;    /* extent reserved for it, EXTENT_NONE */
-	bool ready;       /* counted in record.ready; flush: done */
+	bool ready;       /* counted in record.ready */
 	bool wanted;      /* counted in record.wanted */
-	struct list link; /* move.waiters */
+	struct list link; /* move.waiters, or request.todo */
 };
 
 #define REQUEST_MAGIC 0x72657175u
@@ -155,14 +155,16 @@ struct request {
 	uint8_t device; /* acquire: where to */
 	uint8_t access;
 	bool completed;
-	bool polling;    /* some item waits for an unpin */
-	int blocker_pid; /* who was in the way when last looked at */
+	struct list todo; /* RUNNING acquires and flushes: items to be looked at next */
+	size_t open;      /* items begun and not ready */
+	bool polling;     /* some item waits for an unpin */
+	int blocker_pid;  /* who was in the way when last looked at */
 	/* copy */
 	bool in;
 	uint64_t offset, bytes;
 	void *window;
 	/* flush */
-	size_t next;    /* items before it are done or have a move */
+	size_t next;    /* items from it on were not begun; copy: bytes done */
 	unsigned syncs; /* sync xfers in flight */
 	bool synced;
 	int result; /* first failure */
