@@ -17,8 +17,11 @@
 #define QUICK_MAX 4097u
 #define NVME_MIN  4096u /* smaller tensors never go to nvme */
 
+/* `create` keeps room for the largest tensor once more. */
+#define NVME_LONG (2 * LARGE + GIB(1))
+
 static const struct bench_config config = {
-	.hbm_bytes = MIB(48), .dram_bytes = MIB(96), .nvme_bytes = GIB(6), .staging_bytes = MIB(16)
+	.hbm_bytes = MIB(48), .dram_bytes = MIB(96), .nvme_bytes = GIB(1), .staging_bytes = MIB(16)
 };
 
 static const uint64_t sizes[] = { 0,    1,    3,     511,        512,    513,        4095,
@@ -248,9 +251,13 @@ static int verify_all(struct verify *v)
 int bench_verify(const struct bench_options *o)
 {
 	struct verify v = { .o = o };
+	struct bench_config c = config;
 	struct bench_daemon d;
-	int rc = daemon_start(o, &config, &d);
+	int rc;
 
+	if (o->is_long)
+		c.nvme_bytes = NVME_LONG;
+	rc = daemon_start(o, &c, &d);
 	if (rc != 0)
 		return rc;
 	if (tierd_open(d.socket, "bench-verify", 0, &v.t) < 0) {

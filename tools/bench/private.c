@@ -151,12 +151,14 @@ static void on_end(int signum)
 
 static void watch_end(struct bench_daemon *d)
 {
+	/* SIGPIPE: whoever reads our lines has seen enough. */
+	static const int signums[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
 	struct sigaction action = { .sa_handler = on_end };
 
 	owner = getpid();
 	mine = d;
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(signums); i++)
+		sigaction(signums[i], &action, NULL);
 }
 
 static int make_dir(const struct bench_options *o, struct bench_daemon *ret)
