@@ -172,8 +172,8 @@ static int start(struct bench *b, struct err *err)
 	if (r < 0)
 		return r;
 	b->blocks = b->tier->base.bytes / block;
-	/* Some more than the depth: the lane has the next at hand when one completes. */
-	b->xfer_count = (unsigned)(b->config.options.queue_depth * 3 / 2 + 1);
+	/* A few more than the depth: the lane has the next at hand when one completes. */
+	b->xfer_count = (unsigned)(b->config.options.queue_depth * 9 / 8 + 1);
 	b->xfers = calloc(b->xfer_count, sizeof(*b->xfers));
 	b->crc = calloc(b->blocks, sizeof(*b->crc));
 	ASSERT(b->xfers != NULL && b->crc != NULL);
@@ -344,7 +344,8 @@ int bench_nvme(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	first = run(&b, MODE_WRITE, 0, b.blocks);
-	fprintf(stderr, "nvme first pass %.3f GB/s: %s\n", first / 1e9, b.tier->base.chosen);
+	fprintf(stderr, "nvme first pass %.3f GB/s: %s; memory: %s\n", first / 1e9,
+		b.tier->base.chosen, b.memory.chosen);
 	good = first > 0 && (b.serve ? serve(&b) : measure_all(&b));
 	stop(&b);
 	return good ? EXIT_SUCCESS : EXIT_FAILURE;
