@@ -12,10 +12,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* Demand may use this share of slots on top of the queue depth, and does not stand in line behind
- * a full depth of write-back or prefetch. */
-#define DEMAND_SHARE 8
-
 #define STAGING_MAX MIB(256)
 
 static struct nvme *nvme_of(struct tier *t)
@@ -52,6 +48,14 @@ static void say_chosen(struct nvme *n)
 		 n->ring.registered_count, n->ring.piece_count);
 }
 
+/* What the queue takes of write-back and prefetch: the depth and what is staged ahead. */
+static uint64_t ahead_depth(const struct nvme *n)
+{
+	uint64_t depth = n->config->options.queue_depth;
+
+	return depth + MAX(depth / NVME_AHEAD_SHARE, (uint64_t)1);
+}
+
 static void fill_base(struct nvme *n, const char *name)
 {
 	const struct nvme_options *o = &n->config->options;
@@ -63,7 +67,7 @@ static void fill_base(struct nvme *n, const char *name)
 	b->bytes = n->file.bytes;
 	b->block = (uint32_t)o->block_bytes;
 	b->alignment = GRANULE;
-	b->staging_want_bytes = MAX(MIN(o->queue_depth * o->block_bytes, STAGING_MAX), b->block);
+	b->staging_want_bytes = MAX(MIN(ahead_depth(n) * b->block, STAGING_MAX), b->block);
 	snprintf(b->name, sizeof(b->name), "%s", name);
 }
 
@@ -71,7 +75,7 @@ static int make_slots(struct nvme *n)
 {
 	unsigned depth = (unsigned)n->config->options.queue_depth;
 
-	n->slot_count = depth + MAX(depth / DEMAND_SHARE, 1u);
+	n->slot_count = depth + 2 * MAX(depth / NVME_AHEAD_SHARE, 1u);
 	n->slots = calloc(n->slot_count, sizeof(*n->slots));
 	n->bounce = calloc(n->slot_count, sizeof(*n->bounce));
 	if (n->slots == NULL || n->bounce == NULL)
@@ -105,6 +109,9 @@ static struct nvme *create(const struct nvme_config *config)
 	list_init(&n->free);
 	list_init(&n->waiting);
 	list_init(&n->timed);
+	list_init(&n->check);
+	list_init(&n->ready[0]);
+	list_init(&n->ready[1]);
 	list_init(&n->finished);
 	list_init(&n->writes);
 	nvme_seam_init(&n->seam, &config->options.fault);
@@ -204,8 +211,7 @@ static void nvme_lane_stop(struct tier *t)
 static int nvme_queue(struct tier *t, struct xfer *x)
 {
 	struct nvme *n = nvme_of(t);
-	unsigned limit = x->priority == XFER_DEMAND ? n->slot_count
-						    : (unsigned)n->config->options.queue_depth;
+	unsigned limit = x->priority == XFER_DEMAND ? n->slot_count : (unsigned)ahead_depth(n);
 
 	if (n->slots_used >= limit || (x->op == XFER_WRITE && n->bounce_free == 0))
 		return -EBUSY;
@@ -236,15 +242,27 @@ static bool take_completion(struct nvme *n)
 	return true;
 }
 
+/* New work for the device first, then the CRCs of what it has brought. Nothing may be left to check
+ * when nothing is finished: the lane would go to sleep over it. */
+static void turn(struct nvme *n, unsigned max)
+{
+	do {
+		nvme_xfer_expire(n);
+		while (take_completion(n))
+			;
+		nvme_xfer_refill(n);
+		nvme_submit(n);
+		nvme_xfer_check(n, max);
+	} while (n->finished_count == 0 && !list_empty(&n->check));
+	nvme_submit(n); /* what is read again */
+}
+
 static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
 {
 	struct nvme *n = nvme_of(t);
 	unsigned count = 0;
 
-	nvme_xfer_expire(n);
-	while (n->finished_count < max && take_completion(n))
-		;
-	nvme_submit(n); /* what goes on or is tried again */
+	turn(n, max);
 	while (count < max && !list_empty(&n->finished)) {
 		struct nvme_slot *s = list_first(&n->finished, struct nvme_slot, link);
 

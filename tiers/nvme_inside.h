@@ -81,15 +81,22 @@ int nvme_ring_find(const struct nvme_ring *ring, const void *at, uint64_t bytes)
 enum nvme_slot_state {
 	NVME_SLOT_FREE,
 	NVME_SLOT_WAITING, /* a sync behind earlier writes */
+	NVME_SLOT_READY,   /* staged; goes when the device has less than its depth */
 	NVME_SLOT_FLIGHT,  /* the kernel has it */
 	NVME_SLOT_HELD,    /* completed, held back by the seam until due_ns */
 	NVME_SLOT_RETRY,   /* to be issued again at due_ns */
+	NVME_SLOT_CHECK,   /* read whole; its CRC is to be compared */
 	NVME_SLOT_DONE,    /* waits for reap */
 };
 
+/* Slots beyond the queue depth, as a share of it: so many are staged and go to the device the
+ * moment that another comes back; and so many demands may go past the depth, so that they do not
+ * stand in line behind a full depth of write-back or prefetch. */
+#define NVME_AHEAD_SHARE 8
+
 /* One xfer on its way. */
 struct nvme_slot {
-	struct list link;  /* free, waiting, timed or done, by state */
+	struct list link;  /* in the list of its state */
 	struct list write; /* of the writes not yet done, oldest first */
 	enum nvme_slot_state state;
 	int result; /* HELD: what completed */
@@ -105,6 +112,7 @@ struct nvme_slot {
 	uint8_t errors, stalls;
 	uint16_t again;
 	bool reread;
+	bool on_device; /* counted in in_flight */
 };
 
 #define NVME_MAGIC 0x6e766d65u
@@ -123,7 +131,9 @@ struct nvme {
 
 	struct nvme_slot *slots;
 	unsigned slot_count, slots_used, finished_count;
-	struct list free, waiting, timed, finished, writes;
+	unsigned in_flight; /* on the device, or about to be again */
+	struct list free, waiting, timed, check, finished, writes;
+	struct list ready[2];       /* demand, the rest */
 	uint64_t queued;            /* xfers so far */
 	uint64_t unsubmitted_bytes; /* prepared, the kernel not yet told */
 	int wake_fd;
@@ -136,6 +146,11 @@ void nvme_xfer_begin(struct nvme *n, struct xfer *x);
 void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result);
 /* What was due by now: completions held back, and second tries. */
 void nvme_xfer_expire(struct nvme *n);
+/* Gives the device what is ready, up to its depth. */
+void nvme_xfer_refill(struct nvme *n);
+/* Compares the CRC of what was read, until `max` xfers are finished or it has taken long enough
+ * that the device should be looked after first. */
+void nvme_xfer_check(struct nvme *n, unsigned max);
 void nvme_slot_give(struct nvme *n, struct nvme_slot *s);
 struct io_uring_sqe *nvme_take_sqe(struct nvme *n);
 void nvme_submit(struct nvme *n);

@@ -21,6 +21,9 @@
 /* Prepared requests are handed to the kernel when they reach this much: the device works on the
  * first block while the next is copied, and small ones still share a system call. */
 #define SUBMIT_BYTES KIB(256)
+/* CRCs are compared for so many bytes (about 50 us) before the device is given new work. */
+#define CHECK_BYTES MIB(1)
+
 #define ERRORS_MAX   3   /* EIO: so many times again, then it is the result */
 #define AGAIN_MAX    200 /* EAGAIN, EINTR */
 #define STALLS_MAX   32  /* requests in a row that moved nothing */
@@ -110,16 +113,44 @@ static void issue(struct nvme *n, struct nvme_slot *s)
 	struct io_uring_sqe *sqe = nvme_take_sqe(n);
 
 	ASSERT(s->from % n->file.unit == 0 && s->from <= s->length);
-	if (s->xfer->op == XFER_SYNC)
+	if (s->xfer->op == XFER_SYNC) {
 		io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
-	else
+	} else {
+		n->in_flight += !s->on_device;
+		s->on_device = true;
 		prepare_rw(n, s, sqe, fd);
+	}
 	if (n->ring.file_registered)
 		io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
 	io_uring_sqe_set_data(sqe, s);
 	s->state = NVME_SLOT_FLIGHT;
 	if (n->unsubmitted_bytes >= SUBMIT_BYTES)
 		nvme_submit(n);
+}
+
+void nvme_xfer_refill(struct nvme *n)
+{
+	unsigned depth = (unsigned)n->config->options.queue_depth;
+
+	for (int i = 0; i < 2; i++) {
+		unsigned limit = depth + (i == 0 ? MAX(depth / NVME_AHEAD_SHARE, 1u) : 0);
+
+		while (!list_empty(&n->ready[i]) && n->in_flight < limit) {
+			struct nvme_slot *s = list_first(&n->ready[i], struct nvme_slot, link);
+
+			ASSERT(s->state == NVME_SLOT_READY);
+			list_remove(&s->link);
+			issue(n, s);
+		}
+	}
+}
+
+/* The device has done its part, well or not. */
+static void leave_device(struct nvme *n, struct nvme_slot *s)
+{
+	ASSERT(s->on_device && n->in_flight > 0);
+	n->in_flight--;
+	s->on_device = false;
 }
 
 /* A sync begins when no write that was queued before it is still on its way. */
@@ -150,7 +181,9 @@ static void finish(struct nvme *n, struct nvme_slot *s, int result)
 {
 	struct xfer *x = s->xfer;
 
-	ASSERT(s->state == NVME_SLOT_FLIGHT && result <= 0);
+	ASSERT((s->state == NVME_SLOT_FLIGHT || s->state == NVME_SLOT_CHECK) && result <= 0);
+	if (s->on_device)
+		leave_device(n, s);
 	x->result = result;
 	/* What was read but is not vouched for never stays: it may be another namespace's. */
 	if (x->op == XFER_READ)
@@ -208,11 +241,25 @@ static void error_came(struct nvme *n, struct nvme_slot *s, int result)
 	fail(n, s, result, strerrorname_np(-result) != NULL ? strerrorname_np(-result) : "error");
 }
 
+/* What was read waits for its CRC where the device waits for nothing: a free place in its queue is
+ * worth more than an early answer. */
 static void whole_came(struct nvme *n, struct nvme_slot *s)
+{
+	if (s->xfer->op == XFER_WRITE) {
+		finish(n, s, 0);
+		return;
+	}
+	if (s->on_device)
+		leave_device(n, s);
+	s->state = NVME_SLOT_CHECK;
+	list_push_back(&n->check, &s->link);
+}
+
+static void check_crc(struct nvme *n, struct nvme_slot *s)
 {
 	struct xfer *x = s->xfer;
 
-	if (x->op == XFER_WRITE || crc32c(0, x->host, x->bytes) == x->crc) {
+	if (crc32c(0, x->host, x->bytes) == x->crc) {
 		finish(n, s, 0);
 	} else if (!s->reread) {
 		s->reread = true;
@@ -223,6 +270,20 @@ static void whole_came(struct nvme *n, struct nvme_slot *s)
 		again(n, s, 0);
 	} else {
 		fail(n, s, -EBADMSG, "EBADMSG, CRC-32C differs, twice");
+	}
+}
+
+void nvme_xfer_check(struct nvme *n, unsigned max)
+{
+	uint64_t bytes = 0;
+
+	while (!list_empty(&n->check) && n->finished_count < max && bytes < CHECK_BYTES) {
+		struct nvme_slot *s = list_first(&n->check, struct nvme_slot, link);
+
+		ASSERT(s->state == NVME_SLOT_CHECK);
+		list_remove(&s->link);
+		bytes += s->length;
+		check_crc(n, s);
 	}
 }
 
@@ -333,9 +394,11 @@ void nvme_xfer_begin(struct nvme *n, struct xfer *x)
 		list_push_back(&n->waiting, &s->link);
 		start_syncs(n);
 	} else if (s->length == 0) {
-		bytes_came(n, s, 0);
+		whole_came(n, s);
 	} else {
-		issue(n, s);
+		s->state = NVME_SLOT_READY;
+		list_push_back(&n->ready[x->priority != XFER_DEMAND], &s->link);
+		nvme_xfer_refill(n);
 	}
 }
 

@@ -482,30 +482,42 @@ START_TEST(a_failed_sync_is_not_tried_again)
 }
 END_TEST
 
-START_TEST(demand_goes_past_a_full_depth_of_other_work)
+START_TEST(the_device_has_its_depth_and_an_eighth_for_demand)
 {
-	struct xfer x[10], *done[16];
+	struct xfer x[12], *done[16];
 	unsigned taken = 0, came = 0;
+	struct nvme *n;
 	struct rig rig;
 
-	rig_init(&rig);
+	fault_on(&rig);
+	rig.config.options.fault.delay_ns = 50 * NS_PER_MS; /* so that none is back too soon */
 	rig_start(&rig);
-	for (unsigned i = 0; i < 10; i++) {
-		x[i] = rig_xfer(XFER_READ, i * MIB(1), rig.host + i * MIB(1), 0);
-		x[i].priority = i < 9 ? XFER_WRITE_BACK : XFER_DEMAND;
+	n = (struct nvme *)rig.tier;
+	for (unsigned i = 0; i < 12; i++) {
+		x[i] = rig_xfer(XFER_WRITE, i * MIB(1), rig.host, GRANULE);
+		x[i].priority = i < 10 ? XFER_WRITE_BACK : XFER_DEMAND;
 	}
-	while (taken < 9 && nvme_ops.queue(rig.tier, &x[taken]) == 0)
+	while (taken < 10 && nvme_ops.queue(rig.tier, &x[taken]) == 0)
 		taken++;
-	ck_assert_uint_eq(taken, 8);
-	ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[9]), 0);
+	/* Eight on the device, one more staged. */
+	ck_assert_uint_eq(taken, 9);
+	ck_assert_uint_eq(n->in_flight, 8);
 	nvme_ops.commit(rig.tier);
-	while (came < 9) {
-		unsigned n = nvme_ops.reap(rig.tier, done, 16);
+	x[10].op = XFER_READ;
+	x[10].crc = crc32c(0, rig.host, GRANULE) ^ 1; /* whatever is read: it only has to come */
+	ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[10]), 0);
+	ck_assert_uint_eq(n->in_flight, 9);
+	x[11].op = XFER_READ;
+	ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[11]), -EBUSY);
+	while (came < 10) {
+		unsigned count = nvme_ops.reap(rig.tier, done, 16);
 
-		came += n;
-		if (n == 0)
+		ck_assert_uint_le(n->in_flight, 9);
+		came += count;
+		if (count == 0)
 			nvme_ops.wait(rig.tier, -1);
 	}
+	ck_assert_uint_eq(n->in_flight, 0);
 	rig_end(&rig);
 }
 END_TEST
@@ -556,5 +568,5 @@ UNIT_MAIN("nvme", every_size_comes_back_whole_with_its_crc, a_large_tensor_goes_
 	  punched_host_memory_costs_a_second_read_and_no_data,
 	  requests_that_move_nothing_end_in_eio, a_flipped_byte_is_found_and_read_again,
 	  a_late_completion_holds_up_no_other, a_sync_comes_after_the_writes_before_it,
-	  a_failed_sync_is_not_tried_again, demand_goes_past_a_full_depth_of_other_work,
+	  a_failed_sync_is_not_tried_again, the_device_has_its_depth_and_an_eighth_for_demand,
 	  wait_sleeps_until_its_time_or_a_wake_up)
