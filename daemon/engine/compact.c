@@ -153,10 +153,8 @@ bool compact(struct engine *e, uint8_t device)
 	uint64_t bytes;
 
 	/* What an earlier round began must end before another window is chosen. */
-	if (d->compacting > 0 || d->leaving_bytes > 0)
+	if (d->compacting > 0 || d->leaving_bytes > 0 || e->now_ns < d->compact_at_ns)
 		return true;
-	if (e->now_ns < d->compact_at_ns)
-		return false;
 	bytes = take_holes(e, q);
 	w = find_window(e, device, bytes);
 	if (!w.found) {

@@ -10,7 +10,7 @@
 #include "daemon/engine/state.h"
 
 /* Makes a hole for the largest tensor that the head of the device's queue lacks. Returns whether
- * anything moves. */
+ * anything moves, or did just now. */
 bool compact(struct engine *e, uint8_t device);
 
 #endif
