@@ -57,6 +57,7 @@ static void signals_set(sigset_t *ret)
 	sigemptyset(ret);
 	sigaddset(ret, SIGTERM);
 	sigaddset(ret, SIGINT);
+	sigaddset(ret, SIGHUP);
 }
 
 static void signals_end_at_once(struct daemon *d)
@@ -65,7 +66,8 @@ static void signals_end_at_once(struct daemon *d)
 	sigset_t set;
 
 	abandoned = &d->rendezvous;
-	ASSERT(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0);
+	ASSERT(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0 &&
+	       sigaction(SIGHUP, &action, NULL) == 0);
 	signals_set(&set);
 	ASSERT(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
 }
@@ -77,6 +79,13 @@ static void signal_came(struct loop_source *source, uint32_t events)
 
 	if (read(source->fd, &info, sizeof(info)) != sizeof(info))
 		return;
+	if (info.ssi_signo == SIGHUP) {
+		/* Whoever wants a reload must not lose all tensors instead. */
+		log_warn(MAIN,
+			 "SIGHUP from pid %u: ignored, the configuration is read at start only",
+			 info.ssi_pid);
+		return;
+	}
 	log_info(MAIN, "signal %u from pid %u: ending", info.ssi_signo, info.ssi_pid);
 	loop_stop(d->loop);
 }

@@ -390,10 +390,10 @@ static int request_run(struct ring_request *r, struct err *err)
 void request_handle(struct connection *c, const struct sq_entry *entry, uint64_t now_ns)
 {
 	struct ring_request r = { .c = c,
-			     .engine = server_engine(c->server),
-			     .entry = *entry,
-			     .scratch = server_scratch(c->server),
-			     .now_ns = now_ns };
+				  .engine = server_engine(c->server),
+				  .entry = *entry,
+				  .scratch = server_scratch(c->server),
+				  .now_ns = now_ns };
 	struct err err = ERR_INIT;
 	int rc = request_run(&r, &err);
 

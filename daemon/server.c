@@ -25,14 +25,14 @@
 #define USES_PERIOD_NS    NS_PER_MS
 #define PATH_PERIOD_NS    (5 * NS_PER_S) /* only where the directory cannot be watched */
 #define REFUSED_LINGER_NS (1 * NS_PER_S) /* for the hello of one that is told no */
+#define GREETING_MAX      64u            /* of one user: a flood of connections takes no more */
 
 struct server {
 	struct server_params params;
 	struct rendezvous *rendezvous;
 	struct loop_source listener, watch;
 	struct list connections;
-	unsigned clients;  /* not dead */
-	unsigned greeting; /* in HELLO */
+	unsigned clients; /* that count against the caps */
 	uint32_t next_id;
 	int reserve_fd; /* given up to accept one more and tell it that descriptors ran out */
 	bool paused;    /* not accepting, until the reserve is back */
@@ -77,6 +77,12 @@ static void pidfd_ready(struct loop_source *source, uint32_t events)
 	connection_die(c, clock_now_ns());
 }
 
+/* Whether it takes a place: those that are told no, or are dead, do not. */
+static bool connection_counts(const struct connection *c)
+{
+	return c->state != CONNECTION_DEAD && !c->refusal;
+}
+
 static unsigned clients_of(const struct server *s, uid_t uid)
 {
 	struct list *it;
@@ -85,7 +91,21 @@ static unsigned clients_of(const struct server *s, uid_t uid)
 	list_for_each (it, &s->connections) {
 		const struct connection *c = list_entry(it, struct connection, link);
 
-		n += c->state != CONNECTION_DEAD && c->uid == uid;
+		n += connection_counts(c) && c->uid == uid;
+	}
+	return n;
+}
+
+/* Connections of a user that have not said hello, or are about to be told no. */
+static unsigned greeting_of(const struct server *s, uid_t uid)
+{
+	struct list *it;
+	unsigned n = 0;
+
+	list_for_each (it, &s->connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += c->state == CONNECTION_HELLO && c->uid == uid;
 	}
 	return n;
 }
@@ -151,9 +171,14 @@ static void server_admit(struct server *s, int socket_fd)
 	struct connection *c;
 	int rc = greet_identify(socket_fd, &peer, &err);
 
+	if (rc == 0 && greeting_of(s, peer.uid) >= GREETING_MAX)
+		rc = err_set(&err, EUSERS, "uid %u connects without saying hello",
+			     (unsigned)peer.uid);
 	if (rc < 0 && rc != -EMFILE && rc != -ENFILE) {
 		log_debug(SERVER, "not accepted: %s", err.text);
 		close(socket_fd);
+		if (peer.pid_fd >= 0)
+			close(peer.pid_fd);
 		return;
 	}
 	c = connection_enter(s, socket_fd, &peer);
@@ -163,7 +188,7 @@ static void server_admit(struct server *s, int socket_fd)
 		connection_refuse_later(c, EMFILE, "the daemon has no descriptor left");
 	else
 		connection_judge(s, c);
-	s->clients++;
+	s->clients += connection_counts(c);
 }
 
 static void listener_pause(struct server *s)
@@ -479,7 +504,7 @@ void server_turn_end(struct server *s)
 		if (c->gone)
 			connection_destroy(c);
 		else
-			clients += c->state != CONNECTION_DEAD;
+			clients += connection_counts(c);
 	}
 	s->clients = clients;
 	atomic_store_explicit(&segments_stats(s->params.segments)->clients, clients,

@@ -179,7 +179,7 @@ const struct config_row settings_rows[] = {
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
 	  "none without nvme. Not set: up to 128 MiB a path, at most an eighth of dram.",
 	  NULL, NULL },
-	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "256", "1", "16Ki", 0,
+	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; four descriptors each.", NULL, NULL },
 	{ "max_clients_per_uid", CONFIG_COUNT, AT(settings, max_clients_per_uid), "256", "1",
 	  "16Ki", 0, "Likewise of one user.", NULL, NULL },

@@ -96,6 +96,21 @@ START_TEST(a_second_one_is_refused_even_while_the_first_is_stopped)
 }
 END_TEST
 
+START_TEST(sighup_loses_no_tensor)
+{
+	struct wire_handle t;
+	struct wire w;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
+	kill(s->pid, SIGHUP);
+	ck_assert(system_log_waits(s, "SIGHUP", 5000));
+	ck_assert_int_eq(wire_create(&w, "still-served", 4096, &t), 0);
+	wire_close(&w);
+	system_stop(s);
+}
+END_TEST
+
 /* Two are launched on one configuration at the same moment: one serves, the other is refused. */
 START_TEST(of_two_started_at_once_one_serves)
 {
@@ -405,7 +420,8 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 }
 END_TEST
 
-UNIT_MAIN("life", start_and_stop_leave_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
+UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
+	  sigint_and_a_connected_client_end_it_as_cleanly,
 	  after_sigkill_it_starts_again_within_a_second, of_two_started_at_once_one_serves,
 	  it_ends_in_time_while_clients_keep_it_busy,
 	  a_second_one_is_refused_even_while_the_first_is_stopped,

@@ -190,6 +190,30 @@ START_TEST(beyond_max_clients_the_answer_says_so)
 }
 END_TEST
 
+START_TEST(connections_that_say_nothing_are_few_and_do_not_count)
+{
+	struct wire w[80], good;
+	unsigned closed = 0;
+	char byte;
+
+	rig_start(&rig);
+	rig_client(&rig, &good); /* of three that may */
+	for (unsigned i = 0; i < ARRAY_SIZE(w); i++) {
+		ck_assert_int_eq(wire_connect(rig.socket, &w[i]), 0);
+		rig_run(&rig);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
+		closed += recv(w[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
+	ck_assert_uint_ge(closed, 16);
+	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
+		wire_close(&w[i]);
+	rig_run(&rig);
+	ck_assert_uint_eq(server_clients(rig.server), 1);
+	wire_close(&good);
+	rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(without_descriptors_the_answer_says_so_and_later_ones_get_in)
 {
 	struct rlimit limit, low;
@@ -365,11 +389,13 @@ START_TEST(a_path_that_somebody_else_took_is_left_alone)
 END_TEST
 
 UNIT_MAIN("daemon_server", a_hello_is_answered_with_all_segments,
+	  connections_that_say_nothing_are_few_and_do_not_count,
 	  shared_segments_cannot_be_resized_and_tables_not_written,
 	  wrong_hellos_are_refused_with_a_sentence,
 	  other_messages_and_a_second_hello_drop_the_client,
 	  a_client_that_sends_descriptors_is_dropped_and_they_are_closed,
 	  beyond_max_clients_the_answer_says_so,
+	  connections_that_say_nothing_are_few_and_do_not_count,
 	  without_descriptors_the_answer_says_so_and_later_ones_get_in,
 	  a_hangup_stops_a_client_and_only_its_bye_or_end_kills_it,
 	  the_end_of_the_process_kills_a_client,
