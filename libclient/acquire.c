@@ -48,13 +48,13 @@ int acquire_refused(struct tierd *t, tierd_tensor h, int rc)
 		return gone;
 	switch (rc) {
 	case TRY_STALE:
-		return error_set(ESTALE, "tensor %u.%u was destroyed, or never was", h.index,
+		return error_set(ESTALE, "tensor %u:%u was destroyed, or never was", h.index,
 				 h.generation);
 	case TRY_FULL:
-		return error_set(EOVERFLOW, "tensor %u.%u: %u pins are held", h.index, h.generation,
+		return error_set(EOVERFLOW, "tensor %u:%u: %u pins are held", h.index, h.generation,
 				 (unsigned)PIN_MASK);
 	default:
-		return error_set(EPROTO, "tensor %u.%u: its descriptor leaves every arena", h.index,
+		return error_set(EPROTO, "tensor %u:%u: its descriptor leaves every arena", h.index,
 				 h.generation);
 	}
 }
@@ -155,7 +155,7 @@ static int give_up(const struct want *w, unsigned round, bool interrupted)
 	if (w->timeout_ns == 0 ? round < ROUNDS_WITHOUT_WAIT
 			       : w->until_ns == REQUEST_NEVER || clock_now_ns() < w->until_ns)
 		return 0;
-	return error_set(ETIMEDOUT, "tensor %u.%u came %u times and went before it was pinned",
+	return error_set(ETIMEDOUT, "tensor %u:%u came %u times and went before it was pinned",
 			 w->tensors[0].index, w->tensors[0].generation, round);
 }
 
@@ -185,7 +185,10 @@ static int acquire_wait(struct tierd *t, struct want *w, struct tierd_view *ret)
 static int arguments(const struct want *w)
 {
 	if (!access_valid(w->access))
-		return error_set(EINVAL, "access %#x is none", w->access);
+		return error_set(EINVAL,
+				 "access %#x: TIERD_READ, TIERD_WRITE or both are wanted, and "
+				 "TIERD_DISCARD only beside TIERD_WRITE",
+				 w->access);
 	if (w->n > TIERD_BATCH_MAX)
 		return error_set(E2BIG, "%zu tensors at once, at most %d", w->n, TIERD_BATCH_MAX);
 	return error_set(ENODEV, "no place %d", w->place);
@@ -267,7 +270,7 @@ static __attribute__((noinline)) void release_wrong(struct tierd *t, const struc
 	else if ((v->cookie & ~(uint64_t)0xff) != t->hot.cookie)
 		error_set(EINVAL, "release of a view of another connection");
 	else
-		error_set(EINVAL, "release of tensor %u.%u, which this view does not pin",
+		error_set(EINVAL, "release of tensor %u:%u, which this view does not pin",
 			  v->tensor.index, v->tensor.generation);
 }
 

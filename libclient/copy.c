@@ -173,7 +173,7 @@ static int copy_run(struct copy *k)
 	    k->tensor.generation == 0)
 		return acquire_refused(k->t, k->tensor, TRY_STALE);
 	if (k->offset > d->bytes || k->bytes > d->bytes - k->offset)
-		return error_set(EINVAL, "tensor %u.%u: %llu bytes at %llu leave its %llu bytes",
+		return error_set(EINVAL, "tensor %u:%u: %llu bytes at %llu leave its %llu bytes",
 				 k->tensor.index, k->tensor.generation,
 				 (unsigned long long)k->bytes, (unsigned long long)k->offset,
 				 (unsigned long long)d->bytes);

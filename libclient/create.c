@@ -61,7 +61,7 @@ static int spec_check(const struct tierd_spec *s, size_t i)
 		return error_set(EINVAL, "spec %zu: ndim %u, at most %d", i, s->ndim,
 				 TIERD_NDIM_MAX);
 	if ((s->flags | s->reserved[0] | s->reserved[1] | s->reserved[2] | s->reserved[3]) != 0)
-		return error_set(EINVAL, "spec %zu: flags and reserved are 0", i);
+		return error_set(EINVAL, "spec %zu: flags and reserved members must be 0", i);
 	return shape_check(s, i);
 }
 

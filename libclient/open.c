@@ -117,7 +117,8 @@ int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, 
 		name_space = "default";
 	n = strlen(name_space);
 	if (flags != 0 || n == 0)
-		return err_set(err, EINVAL, flags != 0 ? "flags are 0" : "an empty namespace");
+		return err_set(err, EINVAL,
+			       flags != 0 ? "flags must be 0" : "the namespace is empty");
 	if (n > TIERD_NAME_MAX)
 		return err_set(err, ENAMETOOLONG, "a namespace of %zu bytes, at most %d", n,
 			       TIERD_NAME_MAX);

@@ -15,6 +15,7 @@
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
 
 static bool resident_at(struct engine *e, uint32_t tensor, uint8_t device)
 {
@@ -246,10 +247,10 @@ static void hold_items(struct engine *e, const struct request *q)
 
 static void fail_own_pin(struct engine *e, struct request *q, const struct item *item)
 {
-	char text[96];
+	char name[TENSOR_TEXT_BYTES], text[128];
 
-	snprintf(text, sizeof(text), "tensor %u is pinned at another place by this client",
-		 item->tensor);
+	snprintf(text, sizeof(text), "%s is pinned at another place by this client",
+		 tensor_text(e, item->tensor, name));
 	request_finish(e, q, -EDEADLK, text);
 }
 
@@ -410,7 +411,8 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 	}
 	sort_items(e, q);
 	if (!can_fit(e, q)) {
-		snprintf(text, room, "%s holds %llu bytes, these tensors need more",
+		snprintf(text, room, "%s holds %llu bytes, less than what was asked for: "
+			 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
 			 e->devices[q->device].tier->base.name,
 			 (unsigned long long)extents_capacity(e->devices[q->device].extents));
 		return -ENOSPC;
@@ -422,7 +424,7 @@ void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struc
 		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns)
 {
 	struct request *q;
-	char text[128];
+	char text[256];
 	int rc;
 
 	e->now_ns = now_ns;
@@ -442,7 +444,7 @@ void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struc
 		hold_items(e, q);
 		request_finish(e, q, 0, "");
 	} else {
-		request_finish(e, q, -ETIMEDOUT, "not in place, and not to be waited for");
+		request_finish(e, q, -ETIMEDOUT, "not in place, and the timeout says not to wait");
 	}
 	requests_settle(e);
 }

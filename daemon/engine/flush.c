@@ -11,17 +11,20 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
 
 #define FLUSH_WINDOW 16u /* tensors being written at once */
 
-static int flush_text(struct request *q, uint32_t tensor, int rc)
+static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int rc)
 {
 	const char *why = rc == -EBUSY    ? "is pinned for writing"
 			  : rc == -ENOSPC ? "has no room on nvme"
 			  : rc == -ENODEV ? "has no nvme tier to go to"
 					  : "could not be written";
 
-	snprintf(q->cause, sizeof(q->cause), "tensor %u %s", tensor, why);
+	char name[TENSOR_TEXT_BYTES];
+
+	snprintf(q->cause, sizeof(q->cause), "%s %s", tensor_text(e, tensor, name), why);
 	return rc;
 }
 
@@ -47,7 +50,7 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 	if (rc == -EALREADY)
 		return 0;
 	if (rc < 0)
-		return flush_text(q, item->tensor, rc);
+		return flush_text(e, q, item->tensor, rc);
 	if (r->move == 0)
 		return 0;
 	item_wait(e, item);
@@ -143,6 +146,8 @@ static struct wire_handle *whole_name_space(struct engine *e, uint16_t ns, size_
 
 static int check_flush(struct engine *e, struct request *q)
 {
+	char name[TENSOR_TEXT_BYTES];
+
 	if (e->nvme_first == DEVICE_NONE) {
 		snprintf(q->cause, sizeof(q->cause), "there is no nvme tier");
 		return -ENODEV;
@@ -154,8 +159,8 @@ static int check_flush(struct engine *e, struct request *q)
 		}
 		if (record_of(e, q->items[i].tensor)->flags & RECORD_SMALL) {
 			snprintf(q->cause, sizeof(q->cause),
-				 "tensor %u is below %u bytes and never goes to nvme",
-				 q->items[i].tensor, SMALL_BYTES);
+				 "%s is below %u bytes and never goes to nvme",
+				 tensor_text(e, q->items[i].tensor, name), SMALL_BYTES);
 			return -EINVAL;
 		}
 	}

@@ -16,6 +16,7 @@
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
 
 struct move *move_get(struct engine *e, uint32_t id)
 {
@@ -531,20 +532,12 @@ static void count_move(struct engine *e, const struct move *m)
 /* What a piece's failure says, with the tensor before it. */
 static void name_failure(struct engine *e, struct move *m)
 {
-	const char *name;
-	uint32_t ns;
-	size_t n;
-	char cause[sizeof(m->cause)];
+	char text[TENSOR_TEXT_BYTES], cause[sizeof(m->cause)];
 
 	if (m->result >= 0 || m->tensor == TENSOR_NONE)
 		return;
-	n = namemap_name(e->names, m->tensor, &name, &ns);
 	memcpy(cause, m->cause, sizeof(cause));
-	if (n > 0)
-		snprintf(m->cause, sizeof(m->cause), "tensor '%.*s': %.*s", (int)MIN(n, 60), name,
-			 120, cause);
-	else
-		snprintf(m->cause, sizeof(m->cause), "tensor %u: %.*s", m->tensor, 150, cause);
+	snprintf(m->cause, sizeof(m->cause), "%s: %.110s", tensor_text(e, m->tensor, text), cause);
 	log_printable(m->cause);
 	log_warn(MOVE, "%s", m->cause);
 }

@@ -2,6 +2,7 @@
 #include "daemon/engine/tensor.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,20 @@ static uint32_t check_word(uint32_t index, uint32_t generation, const struct rec
 	} __attribute__((packed)) stable = { index, generation, r->bytes, r->class_, r->dtype };
 
 	return crc32c(0, &stable, sizeof(stable));
+}
+
+const char *tensor_text(struct engine *e, uint32_t tensor, char text[TENSOR_TEXT_BYTES])
+{
+	const char *name;
+	uint32_t name_space;
+	size_t n = namemap_name(e->names, tensor, &name, &name_space);
+
+	if (n > 0)
+		snprintf(text, TENSOR_TEXT_BYTES, "tensor '%.*s'", (int)MIN(n, 60), name);
+	else
+		snprintf(text, TENSOR_TEXT_BYTES, "tensor %u:%u", tensor,
+			 word0_generation(word0_of(e, tensor)));
+	return text;
 }
 
 /* The record and the descriptor of a tensor that was admitted. */

@@ -16,4 +16,8 @@ uint64_t tensors_turn(struct engine *e);
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret);
 uint64_t tensor_admissible_bytes(struct engine *e);
 
+#define TENSOR_TEXT_BYTES 80
+/* What sentences call it: "tensor 'NAME'" or "tensor INDEX:GENERATION", as tierctl shows both. */
+const char *tensor_text(struct engine *e, uint32_t tensor, char text[TENSOR_TEXT_BYTES]);
+
 #endif

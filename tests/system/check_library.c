@@ -143,6 +143,32 @@ static void alarms(unsigned period_us)
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* A sentence calls a tensor what tierctl show takes: its name, or INDEX:GENERATION. */
+START_TEST(sentences_name_tensors_as_tierctl_does)
+{
+	tierd_tensor named = make("w", 8192), nameless = make(NULL, 8192), small = make(NULL, 5);
+	struct tierd_view held[2] = { hold(named, TIERD_HOST, TIERD_READ),
+				      hold(nameless, TIERD_HOST, TIERD_READ) };
+	struct tierd_view v;
+	char text[64];
+
+	ck_assert_int_eq(tierd_acquire(t, named, GPU, TIERD_READ, -1, &v), -EDEADLK);
+	ck_assert_msg(strstr(tierd_error(t), "tensor 'w' is") != NULL, "%s", tierd_error(t));
+	ck_assert_int_eq(tierd_acquire(t, nameless, GPU, TIERD_READ, -1, &v), -EDEADLK);
+	snprintf(text, sizeof(text), "tensor %u:%u is", nameless.index, nameless.generation);
+	ck_assert_msg(strstr(tierd_error(t), text) != NULL, "%s", tierd_error(t));
+	ck_assert_int_eq(tierd_flush(t, &small, 1), -EINVAL);
+	snprintf(text, sizeof(text), "tensor %u:%u is", small.index, small.generation);
+	ck_assert_msg(strstr(tierd_error(t), text) != NULL, "%s", tierd_error(t));
+	tierd_release(t, &held[0]);
+	tierd_release(t, &held[1]);
+	ck_assert_int_eq(tierd_destroy(t, &nameless, 1), 0);
+	ck_assert_int_eq(tierd_acquire(t, nameless, TIERD_HOST, TIERD_READ, -1, &v), -ESTALE);
+	snprintf(text, sizeof(text), "tensor %u:%u was", nameless.index, nameless.generation);
+	ck_assert_msg(strstr(tierd_error(t), text) != NULL, "%s", tierd_error(t));
+}
+END_TEST
+
 START_TEST(a_foreign_pin_elsewhere_is_waited_for_and_named)
 {
 	int pipes[4];
@@ -364,6 +390,7 @@ START_TEST(a_closed_connections_views_keep_their_pins)
 END_TEST
 
 UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once,
+	       sentences_name_tensors_as_tierctl_does,
 	       a_foreign_pin_elsewhere_is_waited_for_and_named,
 	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,
 	       a_batch_pins_all_and_a_handle_may_stand_twice, copies_reach_what_is_larger_than_dram,
