@@ -208,9 +208,17 @@ int devices_arenas(const struct devices *d, struct server_arena *ret, struct err
 	return n;
 }
 
+/* What does not fit is cut off: first of a long name, then of what was chosen. */
+static void tell(const struct tier *t, char *line, size_t room)
+{
+	int name = snprintf(line, room, "%.50s: ", t->base.name);
+
+	ASSERT(name > 0 && (size_t)name < room);
+	snprintf(line + name, room - (size_t)name, "%.*s", (int)room - name - 1, t->base.chosen);
+}
+
 void devices_tell(const struct devices *d, struct stats_page *stats)
 {
 	for (unsigned i = 0; i < d->count && i < ARRAY_SIZE(stats->chosen); i++)
-		snprintf(stats->chosen[i], sizeof(stats->chosen[i]), "%.50s: %.70s",
-			 d->tier[i]->base.name, d->tier[i]->base.chosen);
+		tell(d->tier[i], stats->chosen[i], sizeof(stats->chosen[i]));
 }

@@ -82,7 +82,6 @@ static int dram_open(const void *config, const struct topology *topo, struct tie
 	if (r < 0)
 		return r;
 	say_nodes(&m->base, shares, options.share_count);
-	log_info(TIER, "dram: %" PRIu64 " MiB, %s", m->base.bytes >> 20, m->base.chosen);
 	return mapped_finish(m, &c->fault, ret, err);
 }
 

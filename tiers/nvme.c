@@ -42,10 +42,20 @@ static int check_options(const struct nvme_config *config, const char *name, str
 static void say_chosen(struct nvme *n)
 {
 	snprintf(n->base.chosen, sizeof(n->base.chosen),
-		 "%s, %s, space %s, unit %u, block %u, depth %llu, buffers %u of %u registered",
-		 n->file.kind, n->file.direct ? "direct" : "buffered", n->file.space, n->file.unit,
-		 n->base.block, (unsigned long long)n->config->options.queue_depth,
+		 "%s, %s, space %s, unit %u, block %u, depth %llu", n->file.kind,
+		 n->file.direct ? "direct" : "buffered", n->file.space, n->file.unit, n->base.block,
+		 (unsigned long long)n->config->options.queue_depth);
+}
+
+/* Known only once the ring is open, when the lane starts. */
+static void say_registered(struct nvme *n)
+{
+	size_t at = strlen(n->base.chosen);
+
+	snprintf(n->base.chosen + at, sizeof(n->base.chosen) - at, ", buffers %u of %u registered",
 		 n->ring.registered_count, n->ring.piece_count);
+	log_info(TIER, "%s: buffers %u of %u registered", n->base.name, n->ring.registered_count,
+		 n->ring.piece_count);
 }
 
 /* What the queue takes of write-back and prefetch: the depth and what is staged ahead. */
@@ -195,8 +205,7 @@ static int nvme_lane_start(struct tier *t, int wake_fd, struct err *err)
 	n->wake_fd = wake_fd;
 	n->wake_armed = false;
 	say_chosen(n);
-	log_info(TIER, "%s: %llu bytes: %s", n->base.name, (unsigned long long)n->base.bytes,
-		 n->base.chosen);
+	say_registered(n);
 	return 0;
 }
 
