@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "tiers/dram.h"
+#include "tiers/memory.h"
 
 #define STAGING_SHARE_MAX  MIB(64) /* of one nvme path, and as much of the engine's for it */
 #define STAGING_DRAM_PART  8u      /* at most this part of dram */
@@ -269,6 +270,24 @@ static int staging_check(const struct settings *s, struct err *err)
 	return 0;
 }
 
+/* What a row cannot say. */
+static int tiers_check(const struct settings *s, struct err *err)
+{
+	const struct nvme_options *o = settings_nvme_options(s);
+	const struct memory_config *hbm = s->tiers.hbm.config;
+
+	if (hbm && settings_backend(TIER_KIND_HBM, &s->tiers.hbm) == &memory_ops &&
+	    hbm->size.permille > 0)
+		return err_set(err, EINVAL,
+			       "tiers.hbm.size: no %% with backend memory, as no device is there "
+			       "to take it of");
+	if (o && o->block_bytes % GRANULE != 0)
+		return err_set(err, EINVAL,
+			       "tiers.nvme.block: %llu bytes are no multiple of 4KiB",
+			       (unsigned long long)o->block_bytes);
+	return 0;
+}
+
 static int socket_check(const struct settings *s, struct err *err)
 {
 	const size_t max = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1;
@@ -287,6 +306,8 @@ static int settings_check(const struct settings *s, struct err *err)
 		rc = watermark_check("hbm", &s->watermarks.hbm, err);
 	if (rc == 0)
 		rc = watermark_check("dram", &s->watermarks.dram, err);
+	if (rc == 0)
+		rc = tiers_check(s, err);
 	if (rc == 0)
 		rc = staging_check(s, err);
 	return rc;

@@ -110,6 +110,9 @@ static const struct {
 	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "metrics" },
 	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
 	{ NVME "staging: 64MiB\n", "tiers.dram.size" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 10%}}\n", "tiers.hbm.size" },
+	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 5000B}}\n",
+	  "tiers.nvme.block: 5000 bytes" },
 	{ DRAM "linger: 60\n", "linger" },
 	{ DRAM "max_clients: 0\n", "max_clients" },
 	{ DRAM "spin: 2ms\n", "spin" },
