@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "base/compiler.h"
 #include "base/log.h"
 #include "config.h"
 #include "daemon/daemon.h"
@@ -61,14 +62,29 @@ static const char usage[] =
 	"             2 wrong usage\n"
 	"             78 wrong configuration: do not start again\n";
 
-static int usage_wrong(const char *what)
+static int usage_wrong(const char *subject, const char *what)
 {
-	fprintf(stderr, "tierd: %s\n%s", what, usage);
+	fprintf(stderr, "tierd: %s: %s\ntierd --help shows what there is\n", subject, what);
 	return STATUS_USAGE;
 }
 
-/* -1: go on; else the status to end with. */
-static int option_take(int option, struct arguments *a)
+static void usage_print(void)
+{
+	static const char *const topics[] = {
+#define X(id, name, help) name,
+		LOG_TOPICS(X)
+#undef X
+	};
+
+	fputs(usage, stdout);
+	fputs("\nlog topics:", stdout);
+	for (size_t i = 0; i < ARRAY_SIZE(topics); i++)
+		printf(" %s", topics[i]);
+	putchar('\n');
+}
+
+/* What getopt_long() made of `word`. -1: go on; else the status to end with. */
+static int option_take(int option, const char *word, struct arguments *a)
 {
 	switch (option) {
 	case 'c':
@@ -87,14 +103,15 @@ static int option_take(int option, struct arguments *a)
 		settings_reference(stdout);
 		return STATUS_OK;
 	case 'h':
-		fputs(usage, stdout);
+		usage_print();
 		return STATUS_OK;
 	case OPTION_VERSION:
 		printf("tierd %s\n", PACKAGE_VERSION);
 		return STATUS_OK;
+	case ':':
+		return usage_wrong(word, "its argument is missing");
 	default:
-		fputs(usage, stderr);
-		return STATUS_USAGE;
+		return usage_wrong(word, "no such option, or one that takes no argument");
 	}
 }
 
@@ -102,14 +119,15 @@ static int arguments_parse(int argc, char **argv, struct arguments *ret)
 {
 	int option, status = -1;
 
-	while (status < 0 && (option = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
-		status = option_take(option, ret);
+	opterr = 0;
+	while (status < 0 && (option = getopt_long(argc, argv, ":c:h", options, NULL)) != -1)
+		status = option_take(option, argv[optind - 1], ret);
 	if (status >= 0)
 		return status;
 	if (optind < argc)
-		return usage_wrong("an argument that is no option");
+		return usage_wrong(argv[optind], "not an option; a configuration is --config FILE");
 	if (!ret->config)
-		return usage_wrong("--config FILE is needed");
+		return usage_wrong("--config FILE", "is missing");
 	return -1;
 }
 
@@ -166,7 +184,7 @@ int main(int argc, char **argv)
 		return STATUS_FAILED;
 	}
 	if (log_configure(getenv("TIERD_LOG")) < 0)
-		return usage_wrong("TIERD_LOG names a topic or level that is not known");
+		return usage_wrong("TIERD_LOG", "a topic or level that is not known");
 	/* A reader of our stderr that went away must not end us. */
 	signal(SIGPIPE, SIG_IGN);
 	return run(&arguments);

@@ -40,8 +40,10 @@ static const struct option options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static void usage(FILE *to)
+static void usage(void)
 {
+	FILE *to = stdout;
+
 	fputs("usage: tierd-bench [--json] BENCHMARK [OPTION...]\n\n", to);
 	for (size_t i = 0; i < ARRAY_SIZE(benches); i++)
 		fprintf(to, "  %-8s %s\n", benches[i].name, benches[i].help);
@@ -56,6 +58,14 @@ static void usage(FILE *to)
 	      "\n"
 	      "nvme has options of its own: --dir DIR is required, tierd-bench nvme lists them.\n",
 	      to);
+}
+
+/* The sentence first: a page of options hides it. */
+static int misused(const char *subject, const char *what)
+{
+	fprintf(stderr, "tierd-bench: %s: %s\ntierd-bench --help shows what there is\n", subject,
+		what);
+	return 2;
 }
 
 static bool take_option(struct bench_options *o, int c)
@@ -110,6 +120,7 @@ static int run_alone(const struct bench *b, bool json, int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		args[n++] = argv[i];
 	optind = 1;
+	opterr = 1;
 	status = b->run_alone(n, args);
 	free(args);
 	return status;
@@ -120,15 +131,16 @@ static int parse(struct bench_options *o, int argc, char **argv)
 {
 	int c;
 
+	opterr = 0;
 	while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (c == 'h') {
-			usage(stdout);
+			usage();
 			return EXIT_SUCCESS;
 		}
-		if (!take_option(o, c)) {
-			usage(stderr);
-			return 2;
-		}
+		if (!take_option(o, c))
+			return misused(argv[optind - 1],
+				       c == '?' ? "no such option, or its argument is missing"
+						: "not a number above 0");
 	}
 	return -1;
 }
@@ -143,19 +155,16 @@ int main(int argc, char **argv)
 		return status;
 	first = optind;
 	b = first < argc ? find(argv[first]) : NULL;
-	if (b == NULL) {
-		usage(stderr);
-		return 2;
-	}
+	if (b == NULL)
+		return first < argc ? misused(argv[first], "no such benchmark")
+				    : misused("BENCHMARK", "is missing");
 	if (b->run_alone != NULL)
 		return run_alone(b, o.json, argc - first, argv + first);
 	optind = 1;
 	status = parse(&o, argc - first, argv + first);
 	if (status >= 0)
 		return status;
-	if (optind < argc - first) {
-		usage(stderr);
-		return 2;
-	}
+	if (optind < argc - first)
+		return misused(argv[first + optind], "not an option");
 	return b->run(&o);
 }
