@@ -14,11 +14,16 @@
 const struct command command_all[] = {
 	{ "status", NULL, "bytes a tier and class, moves, rates and stalls",
 	  "Reads the daemon's counters from shared memory, twice for the rates. \"used\" is what\n"
-	  "tensors have taken, being filled ones among them, \"valid\" what holds their bytes.",
+	  "tensors have taken, being filled ones among them, \"valid\" what holds their bytes.\n"
+	  "tierctl is a client itself. dram's limit is its configured size less staging.",
 	  OPTION_I | OPTION_A, status_run },
 	{ "list", NULL, "all tensors, one a line",
-	  "In the order of their handles. With --json, one object a tensor and line.", OPTION_N,
-	  list_run },
+	  "In the order of their handles. A tensor may have bytes in several tiers at once: what\n"
+	  "lower ones hold need not be written again when it goes. `state` is of where clients\n"
+	  "reach it, hbm or dram: absent (on nvme alone, or never written), filling, resident,\n"
+	  "evicting and dropping (on its way out), failed (its bytes could not be read back).\n"
+	  "With --json, one object a tensor and line.",
+	  OPTION_N, list_run },
 	{ "show", "NAME", "what and where a tensor is",
 	  "NAME is a tensor's name as it was given to tierd_create, or INDEX:GENERATION as `list`\n"
 	  "prints it, for tensors without a name. Every namespace that has the name is shown.",

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "config.h"
+#include "config/suggest.h"
 #include "tools/tierctl/command.h"
 
 struct parsed {
@@ -49,26 +50,49 @@ static void find_json(int argc, char **argv, struct arguments *a)
 			a->json = "";
 }
 
+/* Why getopt_long() did not take `word`: '?' or ':' is what it returned. */
+static int refused(const struct arguments *a, const char *word, int answer)
+{
+	const char *names[OPTION_COUNT + 1] = { NULL }, *nearest;
+	char sentence[512], name[64] = "";
+
+	for (unsigned i = 0; i < OPTION_COUNT; i++)
+		names[i] = options[i].name;
+	sscanf(word, "--%63[^=]", name);
+	nearest = suggest_name(names, name);
+	if (answer == ':')
+		snprintf(sentence, sizeof(sentence), "%s: its argument is missing", word);
+	else if (nearest != NULL && strcmp(nearest, name) == 0)
+		snprintf(sentence, sizeof(sentence), "--%s: takes no argument", name);
+	else
+		snprintf(sentence, sizeof(sentence), "%s: no such option%s%s", word,
+			 nearest != NULL ? "; the nearest is --" : "",
+			 nearest != NULL ? nearest : "");
+	return command_misused(a, sentence);
+}
+
 static int parse(int argc, char **argv, struct parsed *p)
 {
-	char sentence[512];
 	int option;
 
 	find_json(argc, argv, &p->arguments);
 	opterr = 0;
-	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
 		if (option == 'h')
 			option = 256 + OPTION_INDEX_H;
-		if (option == '?') {
-			snprintf(sentence, sizeof(sentence),
-				 "%s: unknown, or its argument is wrong", argv[optind - 1]);
-			return command_misused(&p->arguments, sentence);
-		}
+		if (option == '?' || option == ':')
+			return refused(&p->arguments, argv[optind - 1], option);
 		p->given |= 1u << (option - 256);
 		store(&p->arguments, (unsigned)option - 256, optarg != NULL ? optarg : "");
 	}
 	p->words = argv + optind;
 	p->word_count = argc - optind;
+	/* As with many programs: `help status` is `status --help`. */
+	if (p->word_count > 0 && strcmp(p->words[0], "help") == 0) {
+		p->arguments.help = "";
+		p->words++;
+		p->word_count--;
+	}
 	return STATUS_OK;
 }
 
@@ -96,14 +120,49 @@ static const struct command *find(const struct parsed *p, int *ret_words)
 	return NULL;
 }
 
+/* The second words of the commands that begin with `word`, as "check, show"; "": none does. */
+static void second_words(const char *word, char *ret, size_t room)
+{
+	size_t n = strlen(word), at = 0;
+
+	ret[0] = '\0';
+	for (const struct command *c = command_all; c->name != NULL && at < room; c++)
+		if (strncmp(c->name, word, n) == 0 && c->name[n] == ' ')
+			at += (size_t)snprintf(ret + at, room - at, "%s%s", at > 0 ? ", " : "",
+					       c->name + n + 1);
+}
+
+static const char *nearest_command(const char *words)
+{
+	const char *names[32] = { NULL };
+	size_t n = 0;
+
+	for (const struct command *c = command_all; c->name != NULL; c++) {
+		ASSERT(n + 1 < ARRAY_SIZE(names));
+		names[n++] = c->name;
+	}
+	return suggest_name(names, words);
+}
+
 static int unknown(const struct parsed *p)
 {
-	char sentence[512];
+	char sentence[512], words[128], seconds[128];
+	const char *nearest;
 
 	if (p->word_count == 0)
 		return command_misused(&p->arguments, "a command is missing");
-	snprintf(sentence, sizeof(sentence), "%s%s%s: no such command", p->words[0],
-		 p->word_count > 1 ? " " : "", p->word_count > 1 ? p->words[1] : "");
+	second_words(p->words[0], seconds, sizeof(seconds));
+	snprintf(words, sizeof(words), "%s%s%s", p->words[0],
+		 p->word_count > 1 && seconds[0] != '\0' ? " " : "",
+		 p->word_count > 1 && seconds[0] != '\0' ? p->words[1] : "");
+	nearest = nearest_command(words);
+	if (seconds[0] != '\0')
+		snprintf(sentence, sizeof(sentence), "%s: %s: one of %s", words,
+			 p->word_count > 1 ? "no such command" : "a word is missing", seconds);
+	else
+		snprintf(sentence, sizeof(sentence), "%s: no such command%s%s", words,
+			 nearest != NULL ? "; the nearest is " : "",
+			 nearest != NULL ? nearest : "");
 	return command_misused(&p->arguments, sentence);
 }
 

@@ -41,8 +41,9 @@ static void text_head(const struct page *p)
 {
 	char up[TEXT_ROOM], committed[TEXT_ROOM], admissible[TEXT_ROOM];
 
-	printf("up %s, %" PRIu64 " clients, %" PRIu64 " tensors, %s of %s committed\n\n",
-	       text_duration(p->uptime_ns, up), p->clients, p->tensors,
+	printf("up %s, %" PRIu64 " client%s, %" PRIu64 " tensor%s, %s of %s committed\n\n",
+	       text_duration(p->uptime_ns, up), p->clients, p->clients == 1 ? "" : "s", p->tensors,
+	       p->tensors == 1 ? "" : "s",
 	       text_bytes(p->committed_bytes, committed),
 	       text_bytes(p->admissible_bytes, admissible));
 }
@@ -77,12 +78,12 @@ static void text_bytes_a_class(const struct sample *s)
 	printf("%-10s", "class");
 	for (unsigned i = 0; i < STATS_TIERS; i++)
 		printf(" %10s", text_tiers[i]);
-	printf(" %12s %12s\n", "stalled", "of a second");
+	printf(" %12s %12s\n", "stalled", "a second");
 	for (unsigned c = 0; c < STATS_CLASSES; c++) {
 		printf("%-10s", text_classes[c]);
 		for (unsigned i = 0; i < STATS_TIERS; i++)
 			printf(" %10s", text_bytes(p->tier[i].class_bytes[c], text));
-		printf(" %12s %12.3f\n", text_duration(p->class_stall_ns[c], text),
+		printf(" %12s %10.3f s\n", text_duration(p->class_stall_ns[c], text),
 		       rate(s, s->first.class_stall_ns[c], p->class_stall_ns[c]) / NS_PER_S);
 	}
 	putchar('\n');
@@ -112,7 +113,7 @@ static void text_stalls(const struct sample *s)
 	const struct page *p = &s->last;
 	char text[TEXT_ROOM];
 
-	printf("stalled %s in all, %.3f of a second; %" PRIu64 " acquires wait now\n",
+	printf("stalled %s in all, %.3f s a second; %" PRIu64 " acquires wait now\n",
 	       text_duration(p->stall_ns, text), rate(s, s->first.stall_ns, p->stall_ns) / NS_PER_S,
 	       p->waiting);
 	printf("misses %" PRIu64 ", %.0f a second; uses logged %" PRIu64 ", %.0f a second\n",
