@@ -366,14 +366,16 @@ static void kill_client(struct stepper *s, struct client *c)
 
 static struct {
 	uint64_t seed, step;
+	const char *policy;
 	struct engine *engine;
 } where;
 
 static void say_where(void *ctx)
 {
-	fprintf(stderr, "sim: failed at step %llu; again with SIM_SEED=%llu SIM_STEPS=%llu\n",
+	fprintf(stderr,
+		"sim: failed at step %llu; again with SIM_SEED=%llu SIM_STEPS=%llu SIM_POLICY=%s\n",
 		(unsigned long long)where.step, (unsigned long long)where.seed,
-		(unsigned long long)where.step + 1);
+		(unsigned long long)where.step + 1, where.policy);
 	engine_dump(where.engine, STDERR_FILENO);
 }
 
@@ -525,6 +527,7 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 
 	world_open(&s->world, seed, trouble->shape, policy, &hooks);
 	where.seed = seed;
+	where.policy = policy->name;
 	where.engine = s->world.engine;
 	check_set_panic_hook(say_where, NULL);
 	s->trouble = trouble;
