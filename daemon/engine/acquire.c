@@ -155,10 +155,9 @@ static void enter(struct request *q, enum request_state state, struct list *list
 
 /* ---- running ---- */
 
-static int waits_for_pins(struct engine *e, struct request *q, int pid)
+static int waits_for_pins(struct engine *e, struct request *q)
 {
 	q->polling = true;
-	q->blocker_pid = pid;
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 	return -EBUSY;
 }
@@ -170,8 +169,25 @@ int acquire_drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
 
 	pins_scan(e, tensor, q->holder, &pins);
 	if (pins.pins > 0)
-		return waits_for_pins(e, q, pins.foreign_pid);
-	return front_drop(e, tensor) == -EBUSY ? waits_for_pins(e, q, 0) : 0;
+		return waits_for_pins(e, q);
+	return front_drop(e, tensor) == -EBUSY ? waits_for_pins(e, q) : 0;
+}
+
+int acquire_blocker(struct engine *e, const struct request *q)
+{
+	struct pins pins;
+
+	for (size_t i = 0; i < q->n; i++) {
+		const struct item *item = &q->items[i];
+
+		if (!handle_live(e, item->tensor, item->generation) || item->ready ||
+		    resident_at(e, item->tensor, q->device))
+			continue;
+		pins_scan(e, item->tensor, q->holder, &pins);
+		if (record_of(e, item->tensor)->front != DEVICE_NONE && pins.foreign_pid > 0)
+			return pins.foreign_pid;
+	}
+	return 0;
 }
 
 static bool held_for_another(struct engine *e, const struct request *q, const struct record *r)
@@ -183,7 +199,6 @@ static bool held_for_another(struct engine *e, const struct request *q, const st
 static int begin_fill(struct engine *e, struct request *q, struct item *item)
 {
 	uint32_t node = item->node;
-	int pid = 0;
 	int rc;
 
 	if (node == EXTENT_NONE && move_fill_needs_room(e, item->tensor, q->device)) {
@@ -192,9 +207,9 @@ static int begin_fill(struct engine *e, struct request *q, struct item *item)
 			return rc;
 	}
 	rc = move_fill(e, item->tensor, q->device, node, XFER_DEMAND,
-		       (q->access & ACCESS_DISCARD) != 0, q->holder, &pid);
+		       (q->access & ACCESS_DISCARD) != 0, q->holder);
 	item->node = rc < 0 ? node : EXTENT_NONE;
-	return rc == -EBUSY ? waits_for_pins(e, q, pid) : rc;
+	return rc == -EBUSY ? waits_for_pins(e, q) : rc;
 }
 
 /* 0: ready. -EAGAIN: a move is on its way. -EBUSY: looked at again by poll. -ENOSPC: what was
@@ -220,7 +235,7 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 		if (resident_at(e, item->tensor, q->device))
 			rc = acquire_drop_unfilled(e, q, item->tensor);
 		else if (held_for_another(e, q, r))
-			rc = waits_for_pins(e, q, 0);
+			rc = waits_for_pins(e, q);
 		else
 			rc = begin_fill(e, q, item);
 		if (rc < 0)
@@ -306,7 +321,6 @@ void acquire_step(struct engine *e, struct request *q)
 	struct list now, *it;
 
 	q->polling = false;
-	q->blocker_pid = 0;
 	list_init(&now);
 	list_splice(&now, &q->todo);
 	while ((it = list_pop_front(&now)) != NULL)
@@ -411,7 +425,8 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 	}
 	sort_items(e, q);
 	if (!can_fit(e, q)) {
-		snprintf(text, room, "%s holds %llu bytes, less than what was asked for: "
+		snprintf(text, room,
+			 "%s holds %llu bytes, less than what was asked for: "
 			 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
 			 e->devices[q->device].tier->base.name,
 			 (unsigned long long)extents_capacity(e->devices[q->device].extents));

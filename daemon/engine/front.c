@@ -36,7 +36,7 @@ bool front_settle(struct engine *e, uint32_t tensor)
 	return true;
 }
 
-int front_close(struct engine *e, uint32_t tensor, const struct holder *asker, int *ret_pid)
+int front_close(struct engine *e, uint32_t tensor, const struct holder *asker)
 {
 	struct record *r = record_of(e, tensor);
 	bool unfilled = front_unfilled(e, tensor);
@@ -49,8 +49,6 @@ int front_close(struct engine *e, uint32_t tensor, const struct holder *asker, i
 	pins_scan(e, tensor, asker, &pins);
 	if (pins.pins > 0) {
 		publish(e, tensor, STATE_RESIDENT, flags);
-		if (ret_pid != NULL)
-			*ret_pid = pins.foreign_pid;
 		return pins.mine ? -EDEADLK : -EBUSY;
 	}
 	if (unfilled ? pins.filled : pins.written) {
@@ -86,7 +84,7 @@ void front_forget(struct engine *e, uint32_t tensor)
 int front_drop(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
-	int rc = front_close(e, tensor, NULL, NULL);
+	int rc = front_close(e, tensor, NULL);
 
 	if (rc < 0)
 		return -EBUSY;

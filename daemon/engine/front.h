@@ -9,8 +9,8 @@
 
 bool front_unfilled(struct engine *e, uint32_t tensor);
 /* RESIDENT -> EVICTING -> DROPPING, taking over `written`. 0; -EBUSY: pinned, and it is RESIDENT
- * again; -EDEADLK: pinned by `asker` itself. *ret_pid (may be NULL): a foreign pin's process. */
-int front_close(struct engine *e, uint32_t tensor, const struct holder *asker, int *ret_pid);
+ * again; -EDEADLK: pinned by `asker` itself. */
+int front_close(struct engine *e, uint32_t tensor, const struct holder *asker);
 /* DROPPING -> RESIDENT in place: it was not dropped after all. */
 void front_reopen(struct engine *e, uint32_t tensor);
 /* A closed front goes; a dram copy under it becomes the front, else the tensor is ABSENT. */

@@ -141,21 +141,21 @@ static bool may_leave_unfilled(struct engine *e, uint32_t tensor, uint8_t device
 
 /* Closes the front that stands elsewhere and sees that the new one has an extent. */
 static int fill_prepare(struct engine *e, uint32_t tensor, uint8_t device, uint32_t *node,
-			const struct holder *asker, int *ret_pid)
+			const struct holder *asker)
 {
 	struct record *r = record_of(e, tensor);
 	int rc;
 
 	if (r->front == DEVICE_NONE)
 		return 0;
-	rc = front_close(e, tensor, asker, ret_pid);
+	rc = front_close(e, tensor, asker);
 	if (rc < 0)
 		return rc;
 	if ((r->sources & front_source(e, r)) == 0) {
 		/* It was left unfilled: there is nothing in it to copy. */
 		front_forget(e, tensor);
 		if (r->front != DEVICE_NONE && r->front != device)
-			return fill_prepare(e, tensor, device, node, asker, ret_pid);
+			return fill_prepare(e, tensor, device, node, asker);
 	}
 	/* The copy below that was to be used may have turned out to be stale and be gone. */
 	if (*node == EXTENT_NONE && r->front != device && move_fill_needs_room(e, tensor, device)) {
@@ -187,12 +187,12 @@ static bool fill_in_place(struct engine *e, uint32_t tensor, uint8_t device, uin
 }
 
 int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, uint8_t priority,
-	      bool discard, const struct holder *asker, int *ret_pid)
+	      bool discard, const struct holder *asker)
 {
 	struct record *r = record_of(e, tensor);
 	uint32_t given = node;
 	struct move *m;
-	int rc = fill_prepare(e, tensor, device, &node, asker, ret_pid);
+	int rc = fill_prepare(e, tensor, device, &node, asker);
 
 	if (rc < 0)
 		return rc;
@@ -415,7 +415,7 @@ int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
 	struct record *r = record_of(e, tensor);
 	struct move *m;
 
-	if (front_close(e, tensor, NULL, NULL) < 0)
+	if (front_close(e, tensor, NULL) < 0)
 		return -EBUSY;
 	m = (r->sources & front_source(e, r)) ? new_move(e, MOVE_COMPACT, tensor) : NULL;
 	if (m == NULL) {

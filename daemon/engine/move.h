@@ -12,10 +12,9 @@
 /* Brings the front to `device` into the extent `node`, which the caller took and which is the
  * move's from now on (EXTENT_NONE where a replica stands there already). `discard`: every asker
  * overwrites all of it. 0: begun, perhaps done. -EBUSY: pinned elsewhere, nothing has changed and
- * `node` is still the caller's; -EDEADLK: likewise, by `asker` itself; *ret_pid names a foreign
- * pin. -ENOMEM. */
+ * `node` is still the caller's; -EDEADLK: likewise, by `asker` itself; -ENOMEM. */
 int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, uint8_t priority,
-	      bool discard, const struct holder *asker, int *ret_pid);
+	      bool discard, const struct holder *asker);
 /* Whether move_fill() to `device` needs an extent. */
 bool move_fill_needs_room(const struct engine *e, uint32_t tensor, uint8_t device);
 

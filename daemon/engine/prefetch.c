@@ -34,7 +34,7 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 
 	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0)
 		return false;
-	if (move_fill(e, tensor, device, node, XFER_PREFETCH, false, NULL, NULL) < 0 &&
+	if (move_fill(e, tensor, device, node, XFER_PREFETCH, false, NULL) < 0 &&
 	    node != EXTENT_NONE)
 		replica_give(e, device, node); /* pinned elsewhere: a hint does not wait */
 	return true;

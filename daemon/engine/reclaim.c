@@ -193,8 +193,8 @@ static uint64_t free_bytes(const struct device *d)
 	return extents_capacity(d->extents) - extents_used(d->extents);
 }
 
-/* Where bytes are free but no window can be emptied (what stands in the best one has no hole to go to),
- * one victim more goes, wherever it stands: that is a hole for it. */
+/* Where bytes are free but no window can be emptied (what stands in the best one has no hole to go
+ * to), one victim more goes, wherever it stands: that is a hole for it. */
 void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	struct device *d = &e->devices[device];

@@ -335,11 +335,11 @@ void requests_settle(struct engine *e)
 
 static void expire(struct engine *e, struct request *q)
 {
+	int pid = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
 	char text[96];
 
-	if (q->blocker_pid > 0) {
-		snprintf(text, sizeof(text), "pinned at another place by process %d",
-			 q->blocker_pid);
+	if (pid > 0) {
+		snprintf(text, sizeof(text), "pinned at another place by process %d", pid);
 		request_finish(e, q, -EBUSY, text);
 		return;
 	}

@@ -39,6 +39,8 @@ void acquire_admit(struct engine *e, struct request *request);
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
 /* The extents that it would need, in bytes. */
 uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request);
+/* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
+int acquire_blocker(struct engine *e, const struct request *request);
 void acquire_release_items(struct engine *e, struct request *request);
 /* A front that is not filled, wanted by somebody else than its writer: dropped, so that what is
  * below can be read. 0, or -EBUSY while it is pinned: looked at again by poll. */

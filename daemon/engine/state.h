@@ -158,7 +158,6 @@ struct request {
 	struct list todo; /* RUNNING acquires and flushes: items to be looked at next */
 	size_t open;      /* items begun and not ready */
 	bool polling;     /* some item waits for an unpin */
-	int blocker_pid;  /* who was in the way when last looked at */
 	/* copy */
 	bool in;
 	uint64_t offset, bytes;

@@ -334,7 +334,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 	if (r->wanted > 0 || r->ready > 0)
 		return false;
 	if (r->front != DEVICE_NONE) {
-		if (front_close(e, tensor, NULL, NULL) < 0)
+		if (front_close(e, tensor, NULL) < 0)
 			return false;
 		front_set(e, tensor, DEVICE_NONE);
 	}

@@ -181,7 +181,7 @@ START_TEST(a_foreign_pin_elsewhere_is_waited_for_and_named)
 	pid = system_child(pin_at_host, s, pipes);
 	close(pipes[2]);
 	ck_assert_int_eq(read(pipes[0], &byte, 1), 1);
-	ck_assert_msg(tierd_acquire(t, h, GPU, RW, 500 * (int64_t)NS_PER_MS, &v) == -EBUSY, "%s",
+	ck_assert_msg(tierd_acquire(t, h, GPU, RW, 50 * (int64_t)NS_PER_MS, &v) == -EBUSY, "%s",
 		      tierd_error(t));
 	snprintf(pid_text, sizeof(pid_text), "%d", (int)pid);
 	ck_assert_msg(strstr(tierd_error(t), pid_text) != NULL, "%s", tierd_error(t));
