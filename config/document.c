@@ -317,6 +317,20 @@ static struct place place_in(const char *text, size_t offset)
 	return at;
 }
 
+/* Whether a tab indents that line: libyaml's sentence does not say what is wrong with it. */
+static bool tab_indents(const struct builder *b, unsigned line)
+{
+	const char *at = b->text, *end = b->text + b->bytes;
+
+	for (unsigned i = 1; i < line && at != NULL; i++) {
+		at = memchr(at, '\n', (size_t)(end - at));
+		at = at != NULL ? at + 1 : NULL;
+	}
+	while (at != NULL && at < end && *at == ' ')
+		at++;
+	return at != NULL && at < end && *at == '\t';
+}
+
 /* libyaml places the end of a text that lacks its last line break on a line that does not exist. */
 static int fail_parser(struct builder *b, const yaml_parser_t *parser)
 {
@@ -327,9 +341,10 @@ static int fail_parser(struct builder *b, const yaml_parser_t *parser)
 		return fail_memory(b);
 	if (at.line > end.line)
 		at = end;
-	return err_set(b->err, EINVAL, "%s:%u:%u: %s%s%s", b->name, at.line, at.column, context,
+	return err_set(b->err, EINVAL, "%s:%u:%u: %s%s%s%s", b->name, at.line, at.column, context,
 		       *context != '\0' ? ": " : "",
-		       parser->problem != NULL ? parser->problem : "is not YAML");
+		       parser->problem != NULL ? parser->problem : "is not YAML",
+		       tab_indents(b, at.line) ? "; a tab cannot indent, write spaces" : "");
 }
 
 static int take_events(struct builder *b, yaml_parser_t *parser)

@@ -56,7 +56,7 @@ static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t roo
 int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err)
 {
 	if (!handle_live(e, t.index, t.generation))
-		return err_set(err, ESTALE, "the tensor was destroyed");
+		return err_set(err, ESTALE, "tensor %u:%u was destroyed", t.index, t.generation);
 	return (int)write_info(e, t.index, to, room);
 }
 

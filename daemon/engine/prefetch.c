@@ -89,7 +89,8 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 		return err_set(err, ENODEV, "there is no gpu %u here", place);
 	for (size_t i = 0; i < n; i++) {
 		if (!handle_live(e, t[i].index, t[i].generation)) {
-			rc = err_set(err, ESTALE, "the tensor was destroyed");
+			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed", t[i].index,
+				     t[i].generation);
 			continue;
 		}
 		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, (uint8_t)device_kind(e, device),
@@ -113,7 +114,8 @@ int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t
 		struct record *r;
 
 		if (!handle_live(e, t[i].index, t[i].generation)) {
-			rc = err_set(err, ESTALE, "the tensor was destroyed");
+			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed", t[i].index,
+				     t[i].generation);
 			continue;
 		}
 		r = record_of(e, t[i].index);

@@ -384,7 +384,8 @@ int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire
 	e->now_ns = now_ns;
 	for (size_t i = 0; i < n; i++) {
 		if (!handle_live(e, t[i].index, t[i].generation))
-			rc = err_set(err, ESTALE, "the tensor was destroyed before");
+			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed before", t[i].index,
+				     t[i].generation);
 		else if (e->records[t[i].index].name_space != h->name_space)
 			rc = err_set(err, EPERM, "the tensor belongs to another namespace");
 		else

@@ -352,7 +352,7 @@ START_TEST(unusual_shapes_are_a_stated_default_or_an_error_with_its_place)
 		{ "%YAML 1.1\n---\n" GOOD, 0, "t:1:1: directives are not taken" },
 		{ "tiers:\n\tdram: {}\n", 0,
 		  "t:2:1: while scanning for the next token: found character that cannot start any "
-		  "token" },
+		  "token; a tab cannot indent, write spaces" },
 		{ "a\0b: c", 6, "t:1:2: a NUL byte" },
 		{ "a: \xc3\xa4\nb: \xff\n", 0, "t:2:4: a byte that is not UTF-8" },
 		{ "\xc3\xa4: \xc0\x80\n", 0, "t:1:4: a byte that is not UTF-8" },
