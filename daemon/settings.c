@@ -282,8 +282,7 @@ static int tiers_check(const struct settings *s, struct err *err)
 			       "tiers.hbm.size: no %% with backend memory, as no device is there "
 			       "to take it of");
 	if (o && o->block_bytes % GRANULE != 0)
-		return err_set(err, EINVAL,
-			       "tiers.nvme.block: %llu bytes are no multiple of 4KiB",
+		return err_set(err, EINVAL, "tiers.nvme.block: %llu bytes are no multiple of 4KiB",
 			       (unsigned long long)o->block_bytes);
 	return 0;
 }
@@ -315,17 +314,18 @@ static int settings_check(const struct settings *s, struct err *err)
 
 /* ---- load ----------------------------------------------------------------------------------- */
 
-static int settings_loaded(const char *name, struct settings *s, struct settings *ret,
-			   struct err *err)
+/* The sentence of a check begins with the path of the key: puts file, line and column before it. */
+static int locate(const char *name, const char *text, size_t bytes, struct err *err)
 {
-	int rc = settings_check(s, err);
+	unsigned line, column;
+	char path[128];
+	int rc;
 
-	if (rc < 0) {
-		settings_free(s);
-		return err_prefix(err, "%s", name);
-	}
-	*ret = *s;
-	return 0;
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(err->text, ":"), err->text);
+	rc = text ? config_locate_text(text, bytes, path, &line, &column)
+		  : config_locate_file(name, path, &line, &column);
+	return rc < 0 ? err_prefix(err, "%s", name)
+		      : err_prefix(err, "%s:%u:%u", name, line, column);
 }
 
 int settings_load(const char *path, struct settings *ret, struct err *err)
@@ -333,7 +333,13 @@ int settings_load(const char *path, struct settings *ret, struct err *err)
 	struct settings s = { 0 };
 	int rc = config_load_file(settings_rows, path, &s, err);
 
-	return rc < 0 ? rc : settings_loaded(path, &s, ret, err);
+	if (rc == 0 && settings_check(&s, err) < 0) {
+		settings_free(&s);
+		rc = locate(path, NULL, 0, err);
+	}
+	if (rc == 0)
+		*ret = s;
+	return rc;
 }
 
 int settings_load_text(const char *name, const char *text, size_t bytes, struct settings *ret,
@@ -342,7 +348,13 @@ int settings_load_text(const char *name, const char *text, size_t bytes, struct 
 	struct settings s = { 0 };
 	int rc = config_load_text(settings_rows, name, text, bytes, &s, err);
 
-	return rc < 0 ? rc : settings_loaded(name, &s, ret, err);
+	if (rc == 0 && settings_check(&s, err) < 0) {
+		settings_free(&s);
+		rc = locate(name, text, bytes, err);
+	}
+	if (rc == 0)
+		*ret = s;
+	return rc;
 }
 
 void settings_free(struct settings *s)

@@ -99,8 +99,8 @@ static const struct {
 	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: []}}\n", "paths" },
 	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: a, size: 1GiB}]}}\n", "path" },
 	{ DRAM "socket: tierd.sock\n", "socket" }, /* a relative path */
-	{ DRAM "watermarks: {dram: {high: 50%, low: 60%}}\n", "watermarks.dram.low" },
-	{ DRAM "watermarks: {hbm: {high: 80%, low: 81%}}\n", "watermarks.hbm.low" },
+	{ DRAM "watermarks: {dram: {high: 50%, low: 60%}}\n", "t.yaml:2:32: watermarks.dram.low" },
+	{ DRAM "watermarks: {hbm: {high: 80%, low: 81%}}\n", "t.yaml:2:31: watermarks.hbm.low" },
 	{ DRAM "watermarks: {nvme: {high: 80%}}\n", "watermarks.nvme" },
 	{ DRAM "watermarks: {dram: {high: 101%}}\n", "high" },
 	{ DRAM "classes: {parameter: {policy: lfu}}\n", "lru" },
@@ -109,7 +109,7 @@ static const struct {
 	{ DRAM "domains: [{name: a}]\n", "domains" }, /* not built yet: unknown */
 	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "metrics" },
 	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
-	{ NVME "staging: 64MiB\n", "tiers.dram.size" },
+	{ NVME "staging: 64MiB\n", "t.yaml:1:16: tiers.dram.size" },
 	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 10%}}\n", "tiers.hbm.size" },
 	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 5000B}}\n",
 	  "tiers.nvme.block: 5000 bytes" },
