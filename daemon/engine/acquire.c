@@ -32,12 +32,28 @@ static bool in_place(struct engine *e, const struct request *q, uint32_t tensor)
 
 /* ---- admission ---- */
 
-static bool shares_tensor(const struct request *a, const struct request *b)
+/* Large ones take their holes first; the order of a batch means nothing else to the engine. A
+ * tensor named twice stands side by side. */
+static int compare_items(const struct engine *e, const struct item *x, const struct item *y)
 {
-	for (size_t i = 0; i < a->n; i++)
-		for (size_t j = 0; j < b->n; j++)
-			if (a->items[i].tensor == b->items[j].tensor)
-				return true;
+	uint64_t x_bytes = e->records[x->tensor].bytes, y_bytes = e->records[y->tensor].bytes;
+
+	if (x_bytes != y_bytes)
+		return x_bytes < y_bytes ? 1 : -1;
+	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+/* One walk along both: they are sorted. */
+static bool shares_tensor(const struct engine *e, const struct request *a, const struct request *b)
+{
+	for (size_t i = 0, j = 0; i < a->n && j < b->n;) {
+		int order = compare_items(e, &a->items[i], &b->items[j]);
+
+		if (order == 0)
+			return true;
+		i += order < 0;
+		j += order > 0;
+	}
 	return false;
 }
 
@@ -56,7 +72,7 @@ static bool is_blocked(struct engine *e, const struct request *q)
 	list_for_each (it, &e->blocked) {
 		const struct request *b = list_entry(it, struct request, link);
 
-		if (b->sequence < q->sequence && b->device != q->device && shares_tensor(b, q))
+		if (b->sequence < q->sequence && b->device != q->device && shares_tensor(e, b, q))
 			return true;
 	}
 	return false;
@@ -365,17 +381,9 @@ void acquire_admit(struct engine *e, struct request *q)
 
 /* ---- the call ---- */
 
-/* Large ones take their holes first; the order of a batch means nothing else to the engine. A
- * tensor named twice stands side by side. */
 static int larger_first(const void *a, const void *b, void *ctx)
 {
-	const struct item *x = a, *y = b;
-	const struct engine *e = ctx;
-	uint64_t x_bytes = e->records[x->tensor].bytes, y_bytes = e->records[y->tensor].bytes;
-
-	if (x_bytes != y_bytes)
-		return x_bytes < y_bytes ? 1 : -1;
-	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+	return compare_items(ctx, a, b);
 }
 
 /* Before anything points to an item. A tensor that was named twice is brought once; the client pins
