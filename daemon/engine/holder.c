@@ -90,7 +90,7 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	requests_drop_holder(e, h);
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
-	tensor_destroy_list(e, &h->first);
+	tensor_destroy_some(e, &h->first);
 	ns = &e->name_spaces[h->name_space];
 	ASSERT(ns->connections > 0);
 	if (--ns->connections == 0)
@@ -140,6 +140,10 @@ uint64_t holders_turn(struct engine *e)
 		struct holder *h = list_entry(it, struct holder, link);
 		uint32_t end = MIN(e->index_high, h->sweep + SWEEP_SLOTS);
 
+		if (!tensor_destroy_some(e, &h->first)) {
+			next = e->now_ns;
+			continue;
+		}
 		while (h->sweep < end && take_over(e, h, h->sweep))
 			h->sweep++;
 		if (h->sweep < e->index_high)

@@ -8,7 +8,8 @@
 
 #include "daemon/engine/state.h"
 
-/* Takes over what dead clients wrote; returns when to be called again. */
+/* Ends the tensors of dead clients and takes over what these wrote; returns when to be called
+ * again. */
 uint64_t holders_turn(struct engine *e);
 
 #endif

@@ -106,7 +106,7 @@ struct name_space {
 	uint32_t connections;
 	uint32_t first;      /* named tensors */
 	uint64_t expires_ns; /* 0: not lingering */
-	bool used;
+	bool used, ending;   /* ending: it has lingered, and its tensors go turn by turn */
 };
 
 #define HOLDER_MAGIC 0x686f6c64u

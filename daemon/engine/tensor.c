@@ -14,6 +14,7 @@
 
 #define BYTES_MAX         (1ull << 47)
 #define NAME_SPACES_MAX   65535u
+#define DESTROYS_A_TURN   64u /* of one owner: some 50 us */
 #define DOOMED_FIRST_NS   NS_PER_MS
 #define DOOMED_LONGEST_NS (100 * NS_PER_MS)
 
@@ -258,6 +259,23 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 }
 
+static void destroy_one(struct engine *e, uint32_t tensor);
+static bool finish_ends(struct engine *e);
+
+/* Bytes and an index. What the dead leave behind is in nobody's way. */
+static int take_room(struct engine *e, const struct engine_spec *s, uint64_t bytes,
+		     uint32_t *ret_tensor, struct err *err)
+{
+	int rc;
+
+	do {
+		rc = admit(e, s, bytes, err);
+		if (rc == 0)
+			rc = take_index(e, ret_tensor, err);
+	} while (rc == -ENOSPC && finish_ends(e));
+	return rc;
+}
+
 static int create_one(struct engine *e, struct holder *h, const struct engine_spec *s,
 		      struct wire_handle *ret, struct err *err)
 {
@@ -266,9 +284,7 @@ static int create_one(struct engine *e, struct holder *h, const struct engine_sp
 	int rc = spec_bytes(s, &bytes, err);
 
 	if (rc == 0)
-		rc = admit(e, s, bytes, err);
-	if (rc == 0)
-		rc = take_index(e, &tensor, err);
+		rc = take_room(e, s, bytes, &tensor, err);
 	if (rc < 0)
 		return rc;
 	if (s->name != NULL) {
@@ -285,8 +301,6 @@ static int create_one(struct engine *e, struct holder *h, const struct engine_sp
 	*ret = (struct wire_handle){ tensor, word0_generation(word0_of(e, tensor)) };
 	return 0;
 }
-
-static void destroy_one(struct engine *e, uint32_t tensor);
 
 int engine_create_tensors(struct engine *e, struct holder *h, const struct engine_spec *specs,
 			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err)
@@ -395,10 +409,30 @@ int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire
 	return rc;
 }
 
-void tensor_destroy_list(struct engine *e, uint32_t *first)
+static bool destroy_list(struct engine *e, uint32_t *first, size_t most)
 {
-	while (*first != TENSOR_NONE)
+	while (*first != TENSOR_NONE && most-- > 0)
 		destroy_one(e, *first);
+	return *first == TENSOR_NONE;
+}
+
+bool tensor_destroy_some(struct engine *e, uint32_t *first)
+{
+	return destroy_list(e, first, DESTROYS_A_TURN);
+}
+
+/* Ends that go on turn by turn go to the end now. Returns whether there were any. */
+static bool finish_ends(struct engine *e)
+{
+	uint64_t before = e->committed_bytes;
+	struct list *it;
+
+	list_for_each (it, &e->tombstones)
+		destroy_list(e, &list_entry(it, struct holder, link)->first, SIZE_MAX);
+	for (uint32_t i = 0; i < e->name_space_count; i++)
+		if (e->name_spaces[i].used && e->name_spaces[i].ending)
+			destroy_list(e, &e->name_spaces[i].first, SIZE_MAX);
+	return e->committed_bytes < before;
 }
 
 static uint64_t doomed_turn(struct engine *e)
@@ -429,6 +463,9 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 	for (uint32_t i = 0; i < e->name_space_count; i++) {
 		ns = &e->name_spaces[i];
 		if (ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0) {
+			/* Nobody finds half of what lingered too long. */
+			if (ns->ending)
+				ns->ending = !destroy_list(e, &ns->first, SIZE_MAX);
 			*ret = (uint16_t)i;
 			return 0;
 		}
@@ -466,10 +503,13 @@ static uint64_t name_spaces_turn(struct engine *e)
 			next = MIN(next, ns->expires_ns);
 			continue;
 		}
-		tensor_destroy_list(e, &ns->first);
-		ns->used = e->doomed_count > 0; /* a doomed tensor still names it */
-		if (ns->used)
-			next = MIN(next, e->doomed_at_ns);
+		ns->ending = !tensor_destroy_some(e, &ns->first);
+		/* Tensors of dead clients, and doomed ones, still name it. */
+		ns->used = ns->ending || e->doomed_count > 0 || !list_empty(&e->tombstones);
+		if (ns->ending)
+			next = e->now_ns;
+		else if (ns->used)
+			next = MIN(next, e->doomed_count > 0 ? e->doomed_at_ns : e->now_ns);
 	}
 	return next;
 }

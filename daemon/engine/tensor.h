@@ -8,8 +8,9 @@
 
 #include "daemon/engine/state.h"
 
-/* Everything on an owner's list. */
-void tensor_destroy_list(struct engine *e, uint32_t *first);
+/* Tensors on the list of an owner that is gone, at most so many that others need not wait long.
+ * Returns whether all are gone. */
+bool tensor_destroy_some(struct engine *e, uint32_t *first);
 /* The doomed whose time has come, lingering namespaces; returns when to be called again. */
 uint64_t tensors_turn(struct engine *e);
 /* The namespace of that name, made if need be. -ENOMEM, -EUSERS. */

@@ -159,7 +159,77 @@ START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 }
 END_TEST
 
+/* More than a turn ends. */
+#define MANY 200u
+
+static struct holder *join(struct rig *r, const char *name_space, pin_slot *pins)
+{
+	struct holder *h;
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_holder_add(r->world.engine, name_space, strlen(name_space), pins,
+					   200, NULL, &h, &err),
+			 0);
+	return h;
+}
+
+static void create_many(struct rig *r, struct holder *h, bool named, uint64_t bytes)
+{
+	for (unsigned i = 0; i < MANY; i++) {
+		char name[8];
+		struct engine_spec spec = { .ndim = 1, .shape = { bytes } };
+		struct wire_handle t;
+		struct err err = ERR_INIT;
+
+		spec.name_bytes = (size_t)snprintf(name, sizeof(name), "n%u", i);
+		spec.name = named ? name : NULL;
+		ck_assert_int_eq(engine_create_tensors(r->world.engine, h, &spec, 1, &t,
+						       r->world.now_ns, &err),
+				 0);
+	}
+}
+
+START_TEST(what_the_dead_leave_behind_is_in_nobodys_way)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ 0, 0 });
+	struct holder *h = join(r, "b", pins);
+
+	/* The machine is dram alone: what is left of it is less than one tensor. */
+	create_many(r, h, false, ALIGN_DOWN(WORLD_DRAM / MANY, GRANULE_SMALL));
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	ck_assert_uint_gt(r->world.stats->tensors, 0);
+	rig_create(r, 0, WORLD_DRAM);
+	ck_assert_uint_eq(r->world.stats->tensors, 1);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
+{
+	static pin_slot pins[2][WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct holder *h = join(r, "b", pins[0]);
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+
+	create_many(r, h, true, 0);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	world_turn(&r->world, NS_PER_MS);
+	ck_assert_uint_eq(r->world.stats->tensors, MANY);
+	world_turn(&r->world, NS_PER_S);
+	ck_assert_uint_gt(r->world.stats->tensors, 0);
+	ck_assert_uint_lt(r->world.stats->tensors, MANY);
+	h = join(r, "b", pins[1]);
+	ck_assert_uint_eq(r->world.stats->tensors, 0);
+	ck_assert_int_eq(engine_lookup(r->world.engine, h, "n0", 2, &t, &err), -ENOENT);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("rules", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
-	  hints_of_destroyed_tensors_do_not_pile_up)
+	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
+	  a_namespace_that_has_lingered_ends_as_a_whole)
