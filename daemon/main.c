@@ -138,12 +138,20 @@ static int failed(const struct err *err)
 	return STATUS_FAILED;
 }
 
+/* A unit that was misunderstood can still be seen in the log. */
+static void say_size(void *ctx, const char *path, const char *text)
+{
+	log_info(MAIN, "%s: %s", path, text);
+}
+
 static int serve(const struct settings *settings)
 {
 	struct err err = ERR_INIT;
 	struct daemon *daemon;
-	int rc = daemon_create(settings, &daemon, &err);
+	int rc;
 
+	config_each_size(settings_rows, settings, say_size, NULL);
+	rc = daemon_create(settings, &daemon, &err);
 	if (rc < 0)
 		return failed(&err);
 	rc = daemon_run(daemon, &err);
