@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/front.h"
+#include "daemon/engine/blocks.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -25,7 +26,8 @@ static int next_block(struct engine *e, struct request *q)
 {
 	uint64_t at = q->offset + q->next;
 	uint64_t left = q->bytes - q->next;
-	uint64_t in_block = e->block_bytes - at % e->block_bytes;
+	uint64_t block = map_get(e, record_of(e, q->items[0].tensor))->block_bytes;
+	uint64_t in_block = block - at % block;
 
 	return move_copy(e, q, at, MIN(left, in_block));
 }
@@ -34,11 +36,19 @@ static int next_block(struct engine *e, struct request *q)
 static int make_map(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
-	int rc = r->blocks == 0 ? replica_blocks_holes(e, tensor) : 0;
+	struct block_map *map;
+	int rc = 0;
 
-	if (rc == 0 && r->sources == SOURCE_ZERO)
+	if (r->map == 0) {
+		rc = map_take_holes(e, tensor, &map);
+		if (rc == 0)
+			rc = map_set(e, r, map);
+		if (rc < 0)
+			return rc;
+	}
+	if (r->sources == SOURCE_ZERO)
 		source_set(e, tensor, SOURCE_NVME);
-	return rc;
+	return 0;
 }
 
 static bool goes_by_blocks(const struct request *q, const struct record *r)

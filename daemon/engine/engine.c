@@ -134,9 +134,10 @@ static void open_lists(struct engine *e)
 	list_init(&e->woken);
 	list_init(&e->moves);
 	e->next_deadline_ns = e->poll_at_ns = ENGINE_NEVER;
-	e->free_first = e->shadow_first = TENSOR_NONE;
+	e->free_first = TENSOR_NONE;
+	e->shadow_first[SHADOW_DRAM] = e->shadow_first[SHADOW_NVME] = TENSOR_NONE;
 	e->index_high = 1; /* index 0 is no tensor */
-	e->block_map_free = 1;
+	e->map_free = 1;
 }
 
 int engine_create(const struct engine_params *params, struct engine **ret, struct err *err)
@@ -188,7 +189,7 @@ static void free_moves(struct engine *e)
 	while ((it = list_pop_front(&e->moves)) != NULL) {
 		struct move *m = list_entry(it, struct move, link);
 
-		free(m->to_blocks);
+		free(m->to_map);
 		free(m);
 	}
 }
@@ -200,8 +201,8 @@ void engine_destroy(struct engine *e)
 	free_requests(e, &e->holders);
 	free_requests(e, &e->tombstones);
 	free_moves(e);
-	for (uint32_t i = 1; i < e->block_map_room; i++)
-		free(e->block_maps[i]);
+	for (uint32_t i = 1; i < e->map_room; i++)
+		free(e->maps[i]);
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
 		if (e->policies[c] != NULL)
 			e->policy_ops[c]->destroy(e->policies[c]);
@@ -221,7 +222,7 @@ void engine_destroy(struct engine *e)
 		namemap_destroy(e->names);
 	free(e->staging_free[DIRECTION_UP]);
 	free(e->staging_free[DIRECTION_DOWN]);
-	free(e->block_maps);
+	free(e->maps);
 	free(e->moves_by_id);
 	free(e->holder_table);
 	free(e->name_spaces);

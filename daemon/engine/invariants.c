@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "daemon/engine/blocks.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -62,8 +63,8 @@ static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, con
 	ASSERT(m->tensor == tensor);
 	if (m->to_node != EXTENT_NONE)
 		add_extent(e, sums, m->to, m->to_node, tensor);
-	if (m->to_blocks != NULL)
-		add_blocks(e, sums, m->to_blocks, replica_block_count(e, r->bytes), tensor);
+	if (m->to_map != NULL)
+		add_blocks(e, sums, m->to_map->blocks, m->to_map->count, tensor);
 	if (m->fresh.node != EXTENT_NONE)
 		add_blocks(e, sums, &m->fresh, 1, tensor);
 	/* A pinned front neither moves nor goes; a clean leaves it where it is. */
@@ -85,7 +86,7 @@ static void add_promised(struct engine *e, struct sums *sums, const struct recor
 static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 {
 	const struct record *r = record_of(e, tensor);
-	const struct block *blocks = replica_map_get(e, r);
+	const struct block_map *map = map_get(e, r);
 
 	ASSERT(r->sources != 0); /* its bytes are somewhere, or are zeros */
 	check_front(e, tensor, r);
@@ -93,11 +94,11 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 		add_extent(e, sums, r->hbm_device, r->hbm_node, tensor);
 	if (r->dram_node != EXTENT_NONE)
 		add_extent(e, sums, e->dram, r->dram_node, tensor);
-	if (blocks != NULL)
-		add_blocks(e, sums, blocks, replica_block_count(e, r->bytes), tensor);
+	if (map != NULL)
+		add_blocks(e, sums, map->blocks, map->count, tensor);
 	ASSERT(!(r->sources & SOURCE_HBM) || r->hbm_node != EXTENT_NONE);
 	ASSERT(!(r->sources & SOURCE_DRAM) || r->dram_node != EXTENT_NONE);
-	ASSERT(!(r->sources & SOURCE_NVME) || blocks != NULL);
+	ASSERT(!(r->sources & SOURCE_NVME) || map != NULL);
 	if (r->move != 0) {
 		check_move(e, sums, tensor, r);
 		add_promised(e, sums, r);

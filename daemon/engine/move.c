@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "daemon/engine/blocks.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/piece.h"
@@ -90,13 +91,16 @@ static void free_move(struct engine *e, struct move *m)
 	free(m);
 }
 
-/* How many pieces, now that both sides are known. */
+/* How many pieces, now that both sides are known: with nvme on one side its blocks decide. */
 static void plan_pieces(struct engine *e, struct move *m, uint64_t bytes)
 {
 	m->piece_bytes = PIECE_BYTES;
-	if (m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME ||
-	    (m->from_kind == TIER_KIND_HBM && m->to_kind == TIER_KIND_HBM && m->from != m->to))
-		m->piece_bytes = e->block_bytes;
+	if (m->from_kind == TIER_KIND_NVME)
+		m->piece_bytes = map_get(e, record_of(e, m->tensor))->block_bytes;
+	else if (m->to_kind == TIER_KIND_NVME)
+		m->piece_bytes = m->to_map->block_bytes;
+	else if (m->from_kind == TIER_KIND_HBM && m->to_kind == TIER_KIND_HBM && m->from != m->to)
+		m->piece_bytes = e->block_bytes; /* hops through staging */
 	m->pieces = (uint32_t)((bytes + m->piece_bytes - 1) / m->piece_bytes);
 }
 
@@ -283,6 +287,17 @@ static void fill_end(struct engine *e, struct move *m)
 
 /* ---- clean ---- */
 
+/* Blocks for all of the tensor. Where nvme is full of copies of what stands above, those go. */
+static int take_map(struct engine *e, struct move *m)
+{
+	int rc;
+
+	do
+		rc = map_take(e, m->tensor, &m->to_map);
+	while (rc == -ENOSPC && reclaim_nvme(e, record_of(e, m->tensor)->bytes) > 0);
+	return rc;
+}
+
 /* Room for a clean's target: an extent in dram, or blocks on nvme. */
 static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 {
@@ -301,7 +316,7 @@ static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 			dram->wanted_bytes += replica_rounded(e, e->dram, r->bytes);
 	}
 	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
-		rc = replica_blocks_take(e, m->tensor, &m->to_blocks);
+		rc = take_map(e, m);
 		m->to = DEVICE_NONE;
 		m->to_kind = TIER_KIND_NVME;
 	}
@@ -362,8 +377,7 @@ int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after,
 static void clean_give_target(struct engine *e, struct move *m)
 {
 	if (m->to_kind == TIER_KIND_NVME)
-		replica_blocks_give(e, m->to_blocks,
-				    replica_block_count(e, record_of(e, m->tensor)->bytes));
+		map_give(e, m->to_map);
 	else
 		replica_give(e, m->to, m->to_node);
 }
@@ -400,8 +414,7 @@ static void clean_end(struct engine *e, struct move *m)
 		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;
 		source_add(e, m->tensor, SOURCE_DRAM);
-		front_set(e, m->tensor, r->front); /* the copy below joins the shadow list */
-	} else if (replica_map_set(e, r, m->to_blocks) < 0) {
+	} else if (map_set(e, r, m->to_map) < 0) {
 		clean_give_target(e, m);
 	} else {
 		source_add(e, m->tensor, SOURCE_NVME);
@@ -450,12 +463,23 @@ static void compact_end(struct engine *e, struct move *m)
 
 /* ---- copy and sync ---- */
 
+/* A fresh place for the block that a copy changes. */
+static int take_fresh(struct engine *e, struct move *m)
+{
+	const struct record *r = record_of(e, m->tensor);
+	const struct block_map *map = map_get(e, r);
+	uint64_t bytes = map_bytes(map, r, (uint32_t)(m->copy_offset / map->block_bytes));
+	int rc;
+
+	do
+		rc = map_block_take(e, m->tensor, bytes, &m->fresh);
+	while (rc == -ENOSPC && reclaim_nvme(e, bytes) > 0);
+	return rc;
+}
+
 int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64_t bytes)
 {
-	uint32_t tensor = request->items[0].tensor;
-	struct record *r = record_of(e, tensor);
-	uint32_t index = (uint32_t)(offset / e->block_bytes);
-	struct move *m = new_move(e, MOVE_COPY, tensor);
+	struct move *m = new_move(e, MOVE_COPY, request->items[0].tensor);
 	int rc;
 
 	if (m == NULL)
@@ -465,15 +489,11 @@ int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64
 	m->copy_bytes = bytes;
 	m->priority = XFER_DEMAND;
 	m->from_kind = m->to_kind = TIER_KIND_NVME;
-	m->piece_bytes = e->block_bytes;
 	m->pieces = 1;
-	if (request->in) {
-		rc = replica_block_take(e, tensor, replica_block_bytes(e, r->bytes, index),
-					&m->fresh);
-		if (rc < 0) {
-			free_move(e, m);
-			return rc;
-		}
+	rc = request->in ? take_fresh(e, m) : 0;
+	if (rc < 0) {
+		free_move(e, m);
+		return rc;
 	}
 	pieces_pump(e, m);
 	return 0;
@@ -482,16 +502,17 @@ int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64
 static void copy_end(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
-	struct block *blocks = replica_map_get(e, r);
+	struct block_map *map = map_get(e, r);
+	struct block *block = &map->blocks[m->copy_offset / map->block_bytes];
 
 	if (m->fresh.node == EXTENT_NONE)
 		return;
 	if (m->result < 0 || m->stop) {
-		replica_block_give(e, &m->fresh); /* the block keeps its old bytes */
+		map_block_give(e, &m->fresh); /* the block keeps its old bytes */
 		return;
 	}
-	replica_block_give(e, &blocks[m->copy_offset / e->block_bytes]);
-	blocks[m->copy_offset / e->block_bytes] = m->fresh;
+	map_block_give(e, block);
+	*block = m->fresh;
 	r->version++;
 }
 

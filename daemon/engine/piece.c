@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/blocks.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 
@@ -136,7 +137,7 @@ static void aim_fill(struct engine *e, struct piece *p)
 	if (m->from_kind == TIER_KINDS) {
 		aim(p, m->to, XFER_ZERO, to, NULL, n);
 	} else if (m->from_kind == TIER_KIND_NVME) {
-		b = &replica_map_get(e, record_of(e, m->tensor))[p->index];
+		b = &map_get(e, record_of(e, m->tensor))->blocks[p->index];
 		if (b->node == EXTENT_NONE) {
 			aim(p, m->to, XFER_ZERO, to, NULL, n);
 			p->hops = false;
@@ -166,7 +167,7 @@ static void aim_clean(struct engine *e, struct piece *p)
 		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, node),
 		    piece_address(e, p, m->to, m->to_node), n);
 	else if (m->from_kind == TIER_KIND_DRAM)
-		aim_block(e, p, &m->to_blocks[p->index], XFER_WRITE,
+		aim_block(e, p, &m->to_map->blocks[p->index], XFER_WRITE,
 			  piece_address(e, p, m->from, node), n);
 	else
 		aim(p, m->from, XFER_READ, piece_offset(e, p, m->from, node), p->slot, n);
@@ -181,7 +182,7 @@ static void aim_second(struct engine *e, struct piece *p)
 	if (m->kind == MOVE_COPY)
 		aim_block(e, p, &m->fresh, XFER_WRITE, p->slot, n);
 	else if (m->to_kind == TIER_KIND_NVME)
-		aim_block(e, p, &m->to_blocks[p->index], XFER_WRITE, p->slot, n);
+		aim_block(e, p, &m->to_map->blocks[p->index], XFER_WRITE, p->slot, n);
 	else
 		aim(p, m->to, XFER_WRITE, piece_offset(e, p, m->to, m->to_node), p->slot, n);
 }
@@ -199,9 +200,10 @@ static bool move_hops(const struct move *m)
 
 /* ---- copies between a window and nvme ---- */
 
-static void copy_window(struct piece *p, uint64_t block_bytes)
+static void copy_window(struct engine *e, struct piece *p)
 {
 	struct move *m = p->move;
+	uint64_t block_bytes = map_get(e, record_of(e, m->tensor))->block_bytes;
 	char *in_block = (char *)p->slot + m->copy_offset % block_bytes;
 	char *window;
 
@@ -220,9 +222,10 @@ static bool aim_copy(struct engine *e, struct piece *p)
 {
 	struct move *m = p->move;
 	struct record *r = record_of(e, m->tensor);
-	uint32_t index = (uint32_t)(m->copy_offset / e->block_bytes);
-	struct block *b = &replica_map_get(e, r)[index];
-	uint64_t n = replica_block_bytes(e, r->bytes, index);
+	struct block_map *map = map_get(e, r);
+	uint32_t index = (uint32_t)(m->copy_offset / map->block_bytes);
+	struct block *b = &map->blocks[index];
+	uint64_t n = map_bytes(map, r, index);
 
 	if (b->node != EXTENT_NONE && m->copy_bytes < n) {
 		aim_block(e, p, b, XFER_READ, p->slot, n);
@@ -233,7 +236,7 @@ static bool aim_copy(struct engine *e, struct piece *p)
 		return true;
 	}
 	memset(p->slot, 0, n);
-	copy_window(p, e->block_bytes);
+	copy_window(e, p);
 	if (m->fresh.node == EXTENT_NONE)
 		return false;
 	p->stage = 1;
@@ -378,7 +381,7 @@ static void piece_succeeded(struct engine *e, struct piece *p)
 	if (m->kind == MOVE_COPY)
 		m->fresh.crc = p->x.crc;
 	else
-		m->to_blocks[p->index].crc = p->x.crc;
+		m->to_map->blocks[p->index].crc = p->x.crc;
 }
 
 bool piece_done(struct engine *e, struct piece *p)
@@ -394,7 +397,7 @@ bool piece_done(struct engine *e, struct piece *p)
 	else
 		piece_succeeded(e, p);
 	if (p->x.result == 0 && m->kind == MOVE_COPY && p->stage == 0)
-		copy_window(p, e->block_bytes);
+		copy_window(e, p);
 	if (p->x.result == 0 && p->hops && p->stage == 0 && m->result == 0 && !m->stop &&
 	    (m->kind != MOVE_COPY || m->fresh.node != EXTENT_NONE)) {
 		p->stage = 1;

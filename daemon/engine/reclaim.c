@@ -114,12 +114,12 @@ static uint32_t best_pick(struct picks *p)
 /* Dram copies under hbm fronts go first: the bytes stand above, nothing is lost but a copy. */
 static uint64_t drop_shadows(struct engine *e, uint64_t bytes)
 {
-	uint32_t tensor = e->shadow_first;
+	uint32_t tensor = e->shadow_first[SHADOW_DRAM];
 	uint64_t freed = 0;
 
 	while (tensor != TENSOR_NONE && freed < bytes) {
 		struct record *r = record_of(e, tensor);
-		uint32_t next = r->shadow_next;
+		uint32_t next = r->shadow[SHADOW_DRAM].next;
 		uint64_t n = replica_rounded(e, e->dram, r->bytes);
 
 		if (r->move == 0 && (r->sources & SOURCE_HBM) != 0 && r->wanted == 0) {
@@ -129,6 +129,25 @@ static uint64_t drop_shadows(struct engine *e, uint64_t bytes)
 			   reclaim_eligible(e, r->front, tensor)) {
 			/* Left unfilled by its writer: the copy below is the tensor. */
 			front_drop(e, tensor);
+		}
+		tensor = next;
+	}
+	return freed;
+}
+
+/* On nvme the newest copies go first: their fronts are the last to follow them down. */
+uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
+{
+	uint32_t tensor = e->shadow_first[SHADOW_NVME];
+	uint64_t freed = 0;
+
+	while (tensor != TENSOR_NONE && freed < bytes) {
+		struct record *r = record_of(e, tensor);
+		uint32_t next = r->shadow[SHADOW_NVME].next;
+
+		if (r->move == 0 && (r->sources & front_source(e, r)) != 0) {
+			replica_drop(e, tensor, TIER_KIND_NVME);
+			freed += ALIGN_UP(r->bytes, GRANULE);
 		}
 		tensor = next;
 	}

@@ -12,6 +12,9 @@
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
 /* For the head of the device's queue, which lacks `bytes` in all. */
 void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes);
+/* nvme is full: copies of what stands valid in a front go, `bytes` of them if there are. Returns
+ * what came free. */
+uint64_t reclaim_nvme(struct engine *e, uint64_t bytes);
 /* Above the high watermark, or when moves from above want room. */
 void reclaim_device(struct engine *e, uint8_t device);
 

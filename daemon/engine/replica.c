@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/replica.h"
 
-#include <errno.h>
-#include <stdlib.h>
+#include "daemon/engine/blocks.h"
 
 uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes)
 {
@@ -25,7 +24,7 @@ void *replica_address(const struct engine *e, uint8_t device, uint32_t node)
 	return base + replica_offset(e, device, node);
 }
 
-static void count_reserved(struct engine *e, enum tier_kind kind)
+void replica_count_reserved(struct engine *e, enum tier_kind kind)
 {
 	uint64_t used = 0;
 
@@ -44,7 +43,7 @@ int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *re
 
 	if (rc < 0)
 		return rc;
-	count_reserved(e, device_kind(e, device));
+	replica_count_reserved(e, device_kind(e, device));
 	*ret_node = x.node;
 	return 0;
 }
@@ -58,7 +57,7 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 
 	if (rc < 0)
 		return rc;
-	count_reserved(e, device_kind(e, device));
+	replica_count_reserved(e, device_kind(e, device));
 	*ret_node = x.node;
 	return 0;
 }
@@ -66,175 +65,10 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 void replica_give(struct engine *e, uint8_t device, uint32_t node)
 {
 	extents_give(e->devices[device].extents, node);
-	count_reserved(e, device_kind(e, device));
+	replica_count_reserved(e, device_kind(e, device));
 	e->devices[device].reclaim_at_ns = 0; /* there is room: whoever waits looks again */
 	e->devices[device].look = true;
 	e->again = true;
-}
-
-/* ---- blocks ---- */
-
-uint32_t replica_block_count(const struct engine *e, uint64_t bytes)
-{
-	if (bytes == 0)
-		return 1;
-	return (uint32_t)((bytes + e->block_bytes - 1) / e->block_bytes);
-}
-
-uint64_t replica_block_bytes(const struct engine *e, uint64_t bytes, uint32_t index)
-{
-	uint64_t begin = (uint64_t)index * e->block_bytes;
-
-	ASSERT(begin <= bytes);
-	return MIN(e->block_bytes, bytes - begin);
-}
-
-/* Bytes a second as measured; a device that was not used yet counts as an ordinary disk. */
-static double device_rate(const struct device *d)
-{
-	if (d->busy_ns < NS_PER_MS)
-		return 1e9;
-	return (double)d->done_bytes * 1e9 / (double)d->busy_ns;
-}
-
-/* The device that would be done with `bytes` more the soonest: unequal paths fill by their rate. */
-static uint8_t pick_device(const struct engine *e, const uint64_t *planned, uint64_t bytes,
-			   uint32_t refused)
-{
-	uint8_t best = DEVICE_NONE;
-	double best_s = 0;
-
-	for (unsigned i = 0; i < e->device_count; i++) {
-		const struct device *d = &e->devices[i];
-		double s;
-
-		if (device_kind(e, (uint8_t)i) != TIER_KIND_NVME || (refused & 1u << i) != 0)
-			continue;
-		s = (double)(d->flight_bytes + planned[i] + bytes) / device_rate(d);
-		if (best == DEVICE_NONE || s < best_s) {
-			best = (uint8_t)i;
-			best_s = s;
-		}
-	}
-	return best;
-}
-
-static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, uint64_t *planned,
-		      struct block *ret)
-{
-	uint32_t refused = 0;
-	uint8_t device;
-
-	while ((device = pick_device(e, planned, bytes, refused)) != DEVICE_NONE) {
-		/* Even a short tail takes whole granules of a device. */
-		uint64_t rounded = ALIGN_UP(MAX(bytes, 1), GRANULE);
-		struct extent x;
-
-		if (extents_take(e->devices[device].extents, rounded, tensor, &x) == 0) {
-			*ret = (struct block){ .node = x.node, .crc = 0, .device = device };
-			planned[device] += bytes;
-			return 0;
-		}
-		refused |= 1u << device;
-	}
-	*ret = (struct block){ .node = EXTENT_NONE };
-	return -ENOSPC;
-}
-
-int replica_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, struct block *ret)
-{
-	uint64_t planned[ENGINE_DEVICES_MAX] = { 0 };
-	int rc = take_block(e, tensor, bytes, planned, ret);
-
-	count_reserved(e, TIER_KIND_NVME);
-	return rc;
-}
-
-void replica_block_give(struct engine *e, struct block *block)
-{
-	if (block->node != EXTENT_NONE)
-		replica_give(e, block->device, block->node);
-	block->node = EXTENT_NONE;
-}
-
-int replica_blocks_take(struct engine *e, uint32_t tensor, struct block **ret)
-{
-	uint64_t bytes = e->records[tensor].bytes;
-	uint32_t count = replica_block_count(e, bytes);
-	uint64_t planned[ENGINE_DEVICES_MAX] = { 0 };
-	struct block *blocks = calloc(count, sizeof(*blocks));
-
-	if (blocks == NULL)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < count; i++) {
-		int rc = take_block(e, tensor, replica_block_bytes(e, bytes, i), planned,
-				    &blocks[i]);
-
-		if (rc < 0) {
-			replica_blocks_give(e, blocks, i);
-			return rc;
-		}
-	}
-	count_reserved(e, TIER_KIND_NVME);
-	*ret = blocks;
-	return 0;
-}
-
-void replica_blocks_give(struct engine *e, struct block *blocks, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (blocks[i].node != EXTENT_NONE)
-			extents_give(e->devices[blocks[i].device].extents, blocks[i].node);
-	free(blocks);
-	count_reserved(e, TIER_KIND_NVME);
-	e->again = true;
-}
-
-int replica_map_set(struct engine *e, struct record *r, struct block *blocks)
-{
-	uint32_t i = e->block_map_free;
-
-	ASSERT(r->blocks == 0);
-	while (i < e->block_map_room && e->block_maps[i] != NULL)
-		i++;
-	if (i >= e->block_map_room) {
-		uint32_t room = MAX(e->block_map_room * 2, 1024u);
-		struct block **grown = realloc(e->block_maps, room * sizeof(*grown));
-
-		if (grown == NULL)
-			return -ENOMEM;
-		for (uint32_t j = e->block_map_room; j < room; j++)
-			grown[j] = NULL;
-		i = MAX(e->block_map_room, 1u); /* 0 means none */
-		e->block_maps = grown;
-		e->block_map_room = room;
-	}
-	e->block_maps[i] = blocks;
-	e->block_map_free = i + 1;
-	r->blocks = i;
-	return 0;
-}
-
-struct block *replica_map_get(const struct engine *e, const struct record *r)
-{
-	return r->blocks == 0 ? NULL : e->block_maps[r->blocks];
-}
-
-int replica_blocks_holes(struct engine *e, uint32_t tensor)
-{
-	struct record *r = record_of(e, tensor);
-	uint32_t count = replica_block_count(e, r->bytes);
-	struct block *blocks = calloc(count, sizeof(*blocks));
-	int rc;
-
-	if (blocks == NULL)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < count; i++)
-		blocks[i].node = EXTENT_NONE;
-	rc = replica_map_set(e, r, blocks);
-	if (rc < 0)
-		free(blocks);
-	return rc;
 }
 
 /* ---- sources and fronts ---- */
@@ -259,11 +93,46 @@ static void sources_become(struct engine *e, struct record *r, uint8_t sources)
 	r->sources = sources;
 }
 
+/* Puts the tensor on, or takes it off, one list of copies under fronts. */
+static void shadow_set(struct engine *e, uint32_t tensor, enum shadow which, bool on)
+{
+	struct record *r = &e->records[tensor];
+	uint16_t flag = (uint16_t)(RECORD_SHADOW << which);
+	struct shadow_link *own = &r->shadow[which];
+
+	if (((r->flags & flag) != 0) == on)
+		return;
+	r->flags ^= flag;
+	if (on) {
+		own->prev = TENSOR_NONE;
+		own->next = e->shadow_first[which];
+		e->shadow_first[which] = tensor;
+	} else if (own->prev != TENSOR_NONE) {
+		e->records[own->prev].shadow[which].next = own->next;
+	} else {
+		e->shadow_first[which] = own->next;
+	}
+	if (own->next != TENSOR_NONE)
+		e->records[own->next].shadow[which].prev = on ? tensor : own->prev;
+}
+
+static void shadow_update(struct engine *e, uint32_t tensor)
+{
+	struct record *r = &e->records[tensor];
+	bool front = r->front != DEVICE_NONE;
+
+	shadow_set(e, tensor, SHADOW_DRAM,
+		   front && device_kind(e, r->front) == TIER_KIND_HBM &&
+			   r->dram_node != EXTENT_NONE);
+	shadow_set(e, tensor, SHADOW_NVME, front && r->map != 0);
+}
+
 void source_add(struct engine *e, uint32_t tensor, enum source source)
 {
 	struct record *r = record_of(e, tensor);
 
 	sources_become(e, r, r->sources | source);
+	shadow_update(e, tensor);
 }
 
 void source_set(struct engine *e, uint32_t tensor, enum source source)
@@ -278,33 +147,6 @@ void source_set(struct engine *e, uint32_t tensor, enum source source)
 			replica_drop(e, tensor, kind);
 }
 
-static void shadow_unlink(struct engine *e, uint32_t tensor)
-{
-	struct record *r = &e->records[tensor];
-
-	if (r->shadow_prev == TENSOR_NONE && r->shadow_next == TENSOR_NONE &&
-	    e->shadow_first != tensor)
-		return;
-	if (r->shadow_prev != TENSOR_NONE)
-		e->records[r->shadow_prev].shadow_next = r->shadow_next;
-	else
-		e->shadow_first = r->shadow_next;
-	if (r->shadow_next != TENSOR_NONE)
-		e->records[r->shadow_next].shadow_prev = r->shadow_prev;
-	r->shadow_prev = r->shadow_next = TENSOR_NONE;
-}
-
-static void shadow_link(struct engine *e, uint32_t tensor)
-{
-	struct record *r = &e->records[tensor];
-
-	shadow_unlink(e, tensor);
-	r->shadow_next = e->shadow_first;
-	if (r->shadow_next != TENSOR_NONE)
-		e->records[r->shadow_next].shadow_prev = tensor;
-	e->shadow_first = tensor;
-}
-
 void replica_drop(struct engine *e, uint32_t tensor, enum tier_kind kind)
 {
 	struct record *r = record_of(e, tensor);
@@ -314,15 +156,12 @@ void replica_drop(struct engine *e, uint32_t tensor, enum tier_kind kind)
 		replica_give(e, r->hbm_device, r->hbm_node);
 		r->hbm_node = EXTENT_NONE;
 	} else if (kind == TIER_KIND_DRAM && r->dram_node != EXTENT_NONE) {
-		shadow_unlink(e, tensor);
 		replica_give(e, e->dram, r->dram_node);
 		r->dram_node = EXTENT_NONE;
-	} else if (kind == TIER_KIND_NVME && r->blocks != 0) {
-		replica_blocks_give(e, e->block_maps[r->blocks], replica_block_count(e, r->bytes));
-		e->block_maps[r->blocks] = NULL;
-		e->block_map_free = MIN(e->block_map_free, r->blocks);
-		r->blocks = 0;
+	} else if (kind == TIER_KIND_NVME) {
+		map_drop(e, r);
 	}
+	shadow_update(e, tensor);
 }
 
 enum source front_source(const struct engine *e, const struct record *r)
@@ -359,10 +198,7 @@ void front_set(struct engine *e, uint32_t tensor, uint8_t device)
 	uint8_t to = device == DEVICE_NONE ? POLICY_TIER_NONE : (uint8_t)device_kind(e, device);
 
 	r->front = device;
-	if (to == POLICY_TIER_HBM && r->dram_node != EXTENT_NONE)
-		shadow_link(e, tensor);
-	else
-		shadow_unlink(e, tensor);
+	shadow_update(e, tensor);
 	if (was != device)
 		policy_tell(e, tensor, POLICY_EVENT_MOVED, to, from, 0);
 }

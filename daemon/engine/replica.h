@@ -20,21 +20,8 @@ void *replica_address(const struct engine *e, uint8_t device, uint32_t node);
 /* What the tensor's bytes take on a device. */
 uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes);
 
-/* Blocks on nvme: an array of replica_block_count(), spread over the devices by their measured
- * rate. -ENOSPC when they do not all fit. */
-uint32_t replica_block_count(const struct engine *e, uint64_t bytes);
-uint64_t replica_block_bytes(const struct engine *e, uint64_t bytes, uint32_t index);
-int replica_blocks_take(struct engine *e, uint32_t tensor, struct block **ret);
-void replica_blocks_give(struct engine *e, struct block *blocks, uint32_t count);
-/* One fresh block, for a copy into the middle of a tensor. */
-int replica_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, struct block *ret);
-void replica_block_give(struct engine *e, struct block *block);
-/* Blocks that are all holes: what a large tensor that was never written has. */
-int replica_blocks_holes(struct engine *e, uint32_t tensor);
-
-/* The record's block map: set takes ownership of `blocks`; get is NULL without one. */
-int replica_map_set(struct engine *e, struct record *r, struct block *blocks);
-struct block *replica_map_get(const struct engine *e, const struct record *r);
+/* Tells the statistics what the devices of a kind have taken. */
+void replica_count_reserved(struct engine *e, enum tier_kind kind);
 
 /* Sources. source_set() makes `source` the only one: everything else is stale and is freed. */
 void source_add(struct engine *e, uint32_t tensor, enum source source);

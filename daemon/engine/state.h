@@ -47,6 +47,17 @@ enum record_flags {
 	RECORD_BACKOFF = 32,     /* the last write-back failed: see retry list */
 	RECORD_HINTED = 64,      /* prefetched, not used yet */
 	RECORD_HINT_WAITS = 128, /* the index, whatever its tensor, stands on a list of hints */
+	RECORD_SHADOW = 256,     /* << enum shadow: stands on that list; the last of these */
+};
+
+/* Copies below fronts, which may go whenever their room is wanted: the bytes stand above. */
+enum shadow {
+	SHADOW_DRAM, /* under an hbm front */
+	SHADOW_NVME, /* under any front */
+	SHADOWS
+};
+struct shadow_link {
+	uint32_t prev, next;
 };
 
 /* One a tensor, at records[index]. */
@@ -55,11 +66,11 @@ struct record {
 	uint64_t hold_until_ns; /* the front is kept for hold_holder until then */
 	uint32_t hold_holder;
 	uint32_t hbm_node, dram_node; /* extents, EXTENT_NONE */
-	uint32_t blocks;              /* map of nvme blocks, 0: none */
+	uint32_t map;                 /* of nvme blocks, 0: none */
 	uint32_t move;                /* running move, 0: none */
 	uint32_t owner_prev,
 		owner_next; /* list of the holder's unnamed or the namespace's named ones */
-	uint32_t shadow_prev, shadow_next; /* list of dram copies under an hbm front */
+	struct shadow_link shadow[SHADOWS];
 	uint32_t owner; /* holder id (unnamed); namespace for names is `name_space` */
 	/* As many as all clients can have outstanding, which is more than 16 bits hold. */
 	uint32_t ready;  /* running requests that found it in place and wait for the rest */
@@ -74,11 +85,17 @@ struct record {
 	uint64_t shape[8];
 };
 
-/* A block of a replica on nvme. */
+/* Of a replica on nvme; see blocks.h. */
 struct block {
 	uint32_t node; /* EXTENT_NONE: a hole, reads as zeros */
 	uint32_t crc;
 	uint8_t device;
+};
+
+struct block_map {
+	uint64_t block_bytes; /* of every block but the last */
+	uint32_t count;
+	struct block blocks[];
 };
 
 struct device {
@@ -195,7 +212,7 @@ struct move {
 	bool stop;                  /* no further pieces */
 	bool for_prefetch;
 	uint32_t to_node;
-	struct block *to_blocks;
+	struct block_map *to_map;
 	uint32_t pieces, next_piece, done_pieces, in_flight;
 	uint64_t piece_bytes;
 	struct list staging_link; /* waits for a staging slot */
@@ -268,8 +285,8 @@ struct engine {
 	unsigned in_flight;
 	struct piece *free_pieces;
 
-	struct block **block_maps; /* by record.blocks; slot 0 is not used */
-	uint32_t block_map_room, block_map_free;
+	struct block_map **maps; /* by record.map; 0 is not used */
+	uint32_t map_room, map_free;
 
 	void **staging_free[DIRECTIONS];
 	unsigned staging_free_count[DIRECTIONS];
@@ -281,7 +298,7 @@ struct engine {
 	uint32_t *backoff;
 	uint32_t backoff_count, backoff_room;
 	uint64_t backoff_at_ns;
-	uint32_t shadow_first; /* dram copies under hbm fronts, oldest last */
+	uint32_t shadow_first[SHADOWS]; /* newest first */
 
 	uint64_t committed_bytes, small_bytes, largest_bytes;
 	bool largest_stale; /* the largest tensor went: count again before refusing anything */

@@ -227,8 +227,6 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	*r = (struct record){ .bytes = bytes,
 			      .hbm_node = EXTENT_NONE,
 			      .dram_node = EXTENT_NONE,
-			      .shadow_prev = TENSOR_NONE,
-			      .shadow_next = TENSOR_NONE,
 			      .owner = h->id,
 			      .name_space = h->name_space,
 			      .flags = RECORD_LIVE | (r->flags & RECORD_HINT_WAITS),
