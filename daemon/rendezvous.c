@@ -78,10 +78,27 @@ static int lock_sign(struct rendezvous *r, int fd, struct err *err)
 	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	struct stat st;
 
-	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n || fstat(fd, &st) < 0)
-		return err_set(err, errno, "lock %s: %s", r->lock_path, strerror(errno));
+	errno = ENOSPC; /* what a short write leaves unsaid */
+	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n || fstat(fd, &st) < 0) {
+		int rc = err_set(err, errno, "lock %s: %s", r->lock_path, strerror(errno));
+
+		unlink(r->lock_path); /* ours, and of use to nobody */
+		return rc;
+	}
 	r->lock = (struct file_id){ st.st_dev, st.st_ino };
 	return 0;
+}
+
+/* Where locks do not work nobody has one: an empty file is what this try made. */
+static int lock_impossible(const struct rendezvous *r, int fd, struct err *err)
+{
+	int rc = err_set(err, errno, "lock %s: %s", r->lock_path, strerror(errno));
+	struct stat st;
+
+	if (fstat(fd, &st) == 0 && st.st_size == 0 &&
+	    file_id_is(r->lock_path, &(struct file_id){ st.st_dev, st.st_ino }))
+		unlink(r->lock_path);
+	return rc;
 }
 
 /* 1: taken; 0: the file was replaced between open and lock, try again. */
@@ -94,9 +111,7 @@ static int lock_try(struct rendezvous *r, struct err *err)
 	if (fd < 0)
 		return err_set(err, errno, "lock %s: %s", r->lock_path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		rc = errno == EWOULDBLOCK
-			     ? lock_refused(r, fd, err)
-			     : err_set(err, errno, "lock %s: %s", r->lock_path, strerror(errno));
+		rc = errno == EWOULDBLOCK ? lock_refused(r, fd, err) : lock_impossible(r, fd, err);
 	/* A daemon that ends unlinks its lock before it lets go: what we locked may have no name.
 	 */
 	else if (fstat(fd, &st) == 0 &&

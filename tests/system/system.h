@@ -28,6 +28,8 @@ struct system {
 void system_prepare(struct system *s, const char *config);
 /* Starts build/tierd (or $TIERD_BIN) and waits until it is ready. */
 void system_launch(struct system *s);
+/* The same, but it may end instead: false, with its wait status. */
+bool system_tries(struct system *s, int *ret_status);
 /* Two at once; returns the one that was not ready first, while `s` goes on with the other. */
 pid_t system_launch_two(struct system *s);
 /* system_prepare() and system_launch(). */

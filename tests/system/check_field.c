@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What went wrong with other projects in the field, tried on a real tierd: bytes of others in
+ * recycled memory, clean data written again, one read for many askers, names that collide, files
+ * that fill the disk, fragmentation.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "libclient/tierd.h"
+#include "tests/system/system.h"
+
+#define CONFIG                                   \
+	"tensors: 64Ki\n"                        \
+	"linger: 100ms\n"                        \
+	"staging: 2MiB\n"                        \
+	"tiers:\n"                               \
+	"  hbm: {backend: memory, size: 4MiB}\n" \
+	"  dram: {size: 10MiB}\n"                \
+	"  nvme: {paths: [{path: @NVME@, size: 48MiB}], block: 64KiB}\n"
+#define WAIT_NS (20 * (int64_t)NS_PER_S)
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+
+static struct tierd *connected(const char *name_space)
+{
+	struct tierd *t;
+
+	ck_assert_msg(tierd_open(s->socket, name_space, 0, &t) == 0, "%s", tierd_error(NULL));
+	return t;
+}
+
+static tierd_tensor make(struct tierd *t, const char *name, uint64_t bytes)
+{
+	struct tierd_spec spec = { .name = name, .ndim = 1, .shape = { bytes } };
+	tierd_tensor h;
+
+	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
+	return h;
+}
+
+static struct tierd_view hold(struct tierd *t, tierd_tensor h, int place, uint32_t access)
+{
+	struct tierd_view v;
+
+	if (tierd_acquire(t, h, place, access, WAIT_NS, &v) < 0)
+		system_fail(s, "acquire of %u: %s", h.index, tierd_error(t));
+	return v;
+}
+
+static void fill(struct tierd *t, tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(t, h, place, TIERD_WRITE);
+
+	memset(v.data, byte, v.bytes);
+	tierd_release(t, &v);
+}
+
+static void expect(struct tierd *t, tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(t, h, place, TIERD_READ);
+
+	ck_assert(system_bytes_are(v.data, (unsigned char)byte, v.bytes));
+	tierd_release(t, &v);
+}
+
+static uint64_t moved(struct tierd *t, int from, int to)
+{
+	struct tierd_stats stats;
+
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	return stats.moved_bytes[from][to];
+}
+
+/* Other tensors push everything out of hbm and dram. */
+static void sweep(struct tierd *t)
+{
+	tierd_tensor h[12];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(h); i++) {
+		h[i] = make(t, NULL, MIB(1));
+		fill(t, h[i], i % 2 ? TIERD_HOST : 0, 0xee);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(h); i++)
+		expect(t, h[i], TIERD_HOST, 0xee);
+	ck_assert_int_eq(tierd_destroy(t, h, ARRAY_SIZE(h)), 0);
+}
+
+static bool no_byte_is(const void *data, unsigned char byte, size_t bytes)
+{
+	return memchr(data, byte, bytes) == NULL;
+}
+
+/* A discarding writer need not find zeros, but nothing of another namespace either. */
+START_TEST(recycled_bytes_are_never_those_of_another_namespace)
+{
+	const uint64_t sizes[] = { 1, 511, 513, 4097, KIB(64), MIB(1) - 1, MIB(3) };
+	struct tierd *a, *b;
+
+	system_start(s, CONFIG);
+	a = connected("a");
+	b = connected("b");
+	for (unsigned n = 0; n < 4 * ARRAY_SIZE(sizes); n++) {
+		int place = n % 2 ? TIERD_HOST : 0;
+		uint32_t access = TIERD_WRITE | (n / 2 % 2 ? TIERD_DISCARD : TIERD_READ);
+		uint64_t bytes = sizes[n / 4];
+		tierd_tensor old[2] = { make(a, NULL, bytes), make(a, NULL, bytes) }, h;
+		struct tierd_view v;
+
+		fill(a, old[0], place, 0x5a);
+		fill(a, old[1], place, 0x5a);
+		ck_assert_int_eq(tierd_evict(a, old, 2), 0);
+		ck_assert_int_eq(tierd_destroy(a, old, 2), 0);
+		h = make(b, NULL, bytes);
+		v = hold(b, h, place, access);
+		ck_assert_msg(no_byte_is(v.data, 0x5a, v.bytes), "%lu bytes, place %d, access %u",
+			      (unsigned long)bytes, place, access);
+		if (!(access & TIERD_DISCARD))
+			ck_assert(system_bytes_are(v.data, 0, v.bytes));
+		tierd_release(b, &v);
+		ck_assert_int_eq(tierd_destroy(b, &h, 1), 0);
+	}
+	tierd_close(a);
+	tierd_close(b);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(a_shorter_tensor_shows_nothing_of_the_one_before)
+{
+	struct tierd *t;
+	tierd_tensor h;
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned n = 0; n < 6; n++) {
+		uint64_t shorter = n % 2 ? 4097 : 10;
+
+		h = make(t, "slot", n % 3 ? 8192 : MIB(1));
+		fill(t, h, TIERD_HOST, 0x77);
+		sweep(t);
+		ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
+		h = make(t, "slot", shorter);
+		fill(t, h, TIERD_HOST, 0x11);
+		sweep(t);
+		expect(t, h, n % 2 ? TIERD_HOST : 0, 0x11);
+		ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
+	}
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(what_was_only_read_is_not_written_again)
+{
+	struct tierd *t;
+	uint64_t written;
+	tierd_tensor h[8];
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned i = 0; i < 8; i++)
+		fill(t, h[i] = make(t, NULL, MIB(1)), TIERD_HOST, (int)i);
+	ck_assert_int_eq(tierd_flush(t, h, 8), 0);
+	written = moved(t, TIERD_DRAM, TIERD_NVME);
+	ck_assert_uint_ge(written, MIB(8));
+	for (unsigned n = 0; n < 10 * 8; n++) {
+		expect(t, h[n % 8], n % 3 ? TIERD_HOST : 0, (int)(n % 8));
+		ck_assert_int_eq(tierd_evict(t, &h[n % 8], 1), 0);
+	}
+	ck_assert_int_eq(tierd_flush(t, h, 8), 0);
+	ck_assert_uint_eq(moved(t, TIERD_DRAM, TIERD_NVME), written);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- many askers ---- */
+
+#define ASKERS 24u
+
+struct asking {
+	int go; /* its end is the signal */
+	const char *name;
+};
+
+static void asker(struct system *unused, void *arg)
+{
+	const struct asking *a = arg;
+	struct tierd *t;
+	tierd_tensor h;
+	struct tierd_view v;
+	char byte;
+
+	if (tierd_open(s->socket, "a", 0, &t) < 0 || tierd_lookup(t, a->name, &h) < 0 ||
+	    read(a->go, &byte, 1) != 0 ||
+	    tierd_acquire(t, h, TIERD_HOST, TIERD_READ, WAIT_NS, &v) < 0 ||
+	    !system_bytes_are(v.data, 0x42, v.bytes))
+		_exit(1);
+	tierd_release(t, &v);
+	tierd_close(t);
+}
+
+START_TEST(one_read_serves_all_who_ask_at_once)
+{
+	struct asking a = { .name = "shared" };
+	pid_t pid[ASKERS];
+	uint64_t before;
+	struct tierd *t;
+	int fds[2];
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	fill(t, make(t, "shared", MIB(4)), TIERD_HOST, 0x42);
+	sweep(t);
+	before = moved(t, TIERD_NVME, TIERD_DRAM);
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	a.go = fds[0];
+	for (unsigned i = 0; i < ASKERS; i++) {
+		pid[i] = fork();
+		if (pid[i] == 0) {
+			close(fds[1]);
+			asker(s, &a);
+			_exit(0);
+		}
+	}
+	usleep(100000); /* a late one only makes the test weaker */
+	close(fds[1]);
+	for (unsigned i = 0; i < ASKERS; i++)
+		system_child_end(s, pid[i], 30000);
+	ck_assert_uint_eq(moved(t, TIERD_NVME, TIERD_DRAM) - before, MIB(4));
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- names ---- */
+
+START_TEST(names_are_bytes_and_never_paths)
+{
+	static char longest[TIERD_NAME_MAX + 1], too_long[65537];
+	const char *const names[] = { "a/b",         "a_b", "a-SEP-b",  "..",
+				      "../../etc/x", ".",   "%2f",      "a\nb",
+				      "\xff\xfe",    "A_B", "\xc3\xa9", "e\xcc\x81",
+				      " ",           "a b", "*",        longest,
+				      "tierd.sock",  "-",   "\x1b[2J",  "con" };
+	tierd_tensor h[ARRAY_SIZE(names)], found;
+	struct tierd_spec spec = { .name = "", .ndim = 1, .shape = { 8 } };
+	struct tierd *t;
+
+	memset(longest, 'n', sizeof(longest) - 1);
+	memset(too_long, 'n', sizeof(too_long) - 1);
+	system_start(s, CONFIG);
+	t = connected("../..");
+	for (unsigned i = 0; i < ARRAY_SIZE(names); i++)
+		fill(t, h[i] = make(t, names[i], 4096 + i), TIERD_HOST, (int)i + 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+		ck_assert_int_eq(tierd_lookup(t, names[i], &found), 0);
+		ck_assert_int_eq(memcmp(&found, &h[i], sizeof(found)), 0);
+		expect(t, found, 0, (int)i + 1);
+	}
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &found), -EINVAL);
+	spec.name = too_long;
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &found), -EINVAL);
+	too_long[256] = '\0';
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &found), -EINVAL);
+	ck_assert_int_eq(tierd_lookup(t, "", &found), -EINVAL);
+	tierd_close(t);
+	system_stop(s); /* fails if a file is left beside what was there */
+}
+END_TEST
+
+/* ---- space ---- */
+
+static bool becomes_ready(int timeout_s)
+{
+	uint64_t end_ns = clock_now_ns() + (uint64_t)timeout_s * NS_PER_S;
+	int status;
+
+	while (!system_tries(s, &status)) {
+		if (clock_now_ns() > end_ns)
+			return false;
+		usleep(10000);
+	}
+	return true;
+}
+
+/* A disk with room for one daemon's file: what a killed one left would keep the next from starting.
+ * (The kernel gives a file of io_uring back a little after its process.) */
+START_TEST(daemons_that_were_killed_leave_no_bytes_on_the_disk)
+{
+	char foreign[160], line[16] = "";
+	FILE *f;
+
+	if (geteuid() != 0)
+		return;
+	system_prepare(s, "tiers: {dram: {size: 8MiB}, nvme: {paths: [{path: @NVME@, size: "
+			  "48MiB}], block: 64KiB}}\n");
+	ck_assert_int_eq(mount("tierd-test", s->nvme, "tmpfs", 0, "size=64m"), 0);
+	snprintf(foreign, sizeof(foreign), "%s/tierd.data", s->nvme);
+	f = fopen(foreign, "w");
+	ck_assert(f != NULL && fputs("mine", f) >= 0 && fclose(f) == 0);
+	for (unsigned i = 0; i < 5; i++) {
+		if (!becomes_ready(30))
+			system_fail(s, "start %u", i);
+		system_kill(s);
+	}
+	f = fopen(foreign, "r");
+	ck_assert(f != NULL && fgets(line, sizeof(line), f) != NULL && fclose(f) == 0);
+	ck_assert_str_eq(line, "mine");
+	ck_assert_int_eq(unlink(foreign), 0);
+	ck_assert(becomes_ready(30));
+	system_end(s);
+	ck_assert_int_eq(umount2(s->nvme, MNT_DETACH), 0);
+	system_stop(s);
+}
+END_TEST
+
+/* Half of the tier is free in holes that are all too small, and nothing can go below. */
+START_TEST(only_compaction_makes_room_in_a_crowded_tier)
+{
+	tierd_tensor h[30], large;
+	struct tierd *t;
+
+	system_start(s, "tiers: {dram: {size: 16MiB}}\n");
+	t = connected("a");
+	for (unsigned i = 0; i < 30; i++)
+		fill(t, h[i] = make(t, NULL, KIB(512) - i % 3 * 512), TIERD_HOST, (int)i + 1);
+	for (unsigned i = 0; i < 30; i += 2)
+		ck_assert_int_eq(tierd_destroy(t, &h[i], 1), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		large = make(t, NULL, MIB(7));
+		fill(t, large, TIERD_HOST, 0x99);
+		for (unsigned i = 1; i < 30; i += 2)
+			expect(t, h[i], TIERD_HOST, (int)i + 1);
+		expect(t, large, TIERD_HOST, 0x99);
+		ck_assert_int_eq(tierd_destroy(t, &large, 1), 0);
+	}
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* Every ring of k slots over n layers, the slots being what hbm has room for. */
+START_TEST(prefetch_rings_of_any_length_give_the_right_layer)
+{
+	tierd_tensor h[9];
+	struct tierd *t;
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned i = 0; i < 9; i++)
+		fill(t, h[i] = make(t, NULL, MIB(1) - 7), TIERD_HOST, (int)i + 1);
+	for (unsigned n = 1; n <= 9; n++)
+		for (unsigned k = 1; k <= n; k++)
+			for (unsigned at = 0; at < 2 * n; at++) {
+				ck_assert_int_eq(tierd_prefetch(t, &h[(at + k) % n], 1, 0), 0);
+				expect(t, h[at % n], 0, (int)(at % n) + 1);
+			}
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* What was acknowledged is found, at three times what dram holds. */
+START_TEST(everything_that_was_stored_is_found)
+{
+	enum { MANY = 3000 };
+	static tierd_tensor h[MANY];
+	struct tierd *t;
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned i = 0; i < MANY; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "t%u", i);
+		fill(t, h[i] = make(t, name, 4096 + i % 3), TIERD_HOST, (int)(i % 250) + 1);
+	}
+	for (unsigned i = 0; i < MANY; i++) {
+		char name[16];
+		tierd_tensor found;
+
+		snprintf(name, sizeof(name), "t%u", i);
+		ck_assert_int_eq(tierd_lookup(t, name, &found), 0);
+		ck_assert_int_eq(memcmp(&found, &h[i], sizeof(found)), 0);
+		expect(t, found, TIERD_HOST, (int)(i % 250) + 1);
+	}
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("field", recycled_bytes_are_never_those_of_another_namespace,
+	  a_shorter_tensor_shows_nothing_of_the_one_before, what_was_only_read_is_not_written_again,
+	  one_read_serves_all_who_ask_at_once, names_are_bytes_and_never_paths,
+	  daemons_that_were_killed_leave_no_bytes_on_the_disk,
+	  only_compaction_makes_room_in_a_crowded_tier,
+	  prefetch_rings_of_any_length_give_the_right_layer, everything_that_was_stored_is_found)

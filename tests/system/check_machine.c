@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Machines that refuse things, on a real tierd: system calls that a container forbids, little
+ * lockable memory, few descriptors. It works without what it can do without, or ends with a
+ * sentence; it never crashes, hangs or loses a byte.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "libclient/tierd.h"
+#include "tests/system/system.h"
+
+#define SMALL                                    \
+	"tensors: 4Ki\n"                         \
+	"linger: 100ms\n"                        \
+	"tiers:\n"                               \
+	"  hbm: {backend: memory, size: 2MiB}\n" \
+	"  dram: {size: 8MiB}\n"                 \
+	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n"
+
+#define NOBODY      65534u
+#define TENSORS     20u
+#define BYTES       (MIB(1) - 3)
+#define STATUS_OVER 1 /* ended with a sentence: starting again may help */
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+
+/* Every tensor written, all of them read back: more than dram holds. */
+static void use(struct tierd *t)
+{
+	tierd_tensor h[TENSORS];
+	struct tierd_view v;
+
+	for (unsigned i = 0; i < TENSORS; i++) {
+		struct tierd_spec spec = { .ndim = 1, .shape = { BYTES } };
+
+		ck_assert_msg(tierd_create(t, &spec, 1, &h[i]) == 0, "%s", tierd_error(t));
+	}
+	for (unsigned n = 0; n < 2 * TENSORS; n++) {
+		unsigned i = n % TENSORS;
+		uint32_t access = n < TENSORS ? TIERD_WRITE : TIERD_READ;
+		int rc = tierd_acquire(t, h[i], n % 3 ? TIERD_HOST : 0, access,
+				       20 * (int64_t)NS_PER_S, &v);
+
+		if (rc < 0)
+			system_fail(s, "acquire %u: %s", n, tierd_error(t));
+		if (n < TENSORS)
+			memset(v.data, (int)i + 1, v.bytes);
+		else
+			ck_assert(system_bytes_are(v.data, (unsigned char)(i + 1), v.bytes));
+		tierd_release(t, &v);
+	}
+	ck_assert_int_eq(tierd_destroy(t, h, TENSORS), 0);
+}
+
+static void use_by_a_client_of_its_own(void)
+{
+	struct tierd *t;
+
+	ck_assert_msg(tierd_open(s->socket, "job", 0, &t) == 0, "%s", tierd_error(NULL));
+	use(t);
+	tierd_close(t);
+}
+
+/* ---- refused system calls ---- */
+
+struct refusal {
+	const char *name;
+	int number, error;
+	const char *said; /* tierd ends and says this; NULL: as it likes */
+};
+
+static const struct refusal refusals[] = {
+	{ "io_uring_setup", SYS_io_uring_setup, EPERM, "io_uring" },
+	{ "io_uring_setup", SYS_io_uring_setup, ENOSYS, "io_uring" },
+	{ "io_uring_setup", SYS_io_uring_setup, ENOMEM, "io_uring" },
+	{ "io_uring_enter", SYS_io_uring_enter, EPERM, NULL },
+	{ "io_uring_register", SYS_io_uring_register, EPERM, NULL },
+	{ "io_uring_register", SYS_io_uring_register, ENOMEM, NULL },
+	{ "io_uring_register", SYS_io_uring_register, EOPNOTSUPP, NULL },
+	{ "fallocate", SYS_fallocate, EOPNOTSUPP, NULL },
+	{ "fallocate", SYS_fallocate, ENOSPC, NULL },
+	{ "memfd_create", SYS_memfd_create, ENOSYS, "memfd" },
+	{ "pidfd_open", SYS_pidfd_open, EPERM, NULL },
+#ifndef __SANITIZE_THREAD__ /* which cannot do without */
+	{ "madvise", SYS_madvise, EINVAL, NULL },
+#endif
+	{ "mlock", SYS_mlock, EPERM, NULL },
+	{ "mbind", SYS_mbind, EPERM, NULL },
+	{ "get_mempolicy", SYS_get_mempolicy, EPERM, NULL },
+	{ "set_mempolicy", SYS_set_mempolicy, ENOSYS, NULL },
+	{ "sched_setaffinity", SYS_sched_setaffinity, EPERM, NULL },
+	{ "eventfd2", SYS_eventfd2, EMFILE, NULL },
+	{ "epoll_create1", SYS_epoll_create1, EMFILE, NULL },
+	{ "signalfd4", SYS_signalfd4, ENOSYS, NULL },
+	{ "inotify_init1", SYS_inotify_init1, EMFILE, NULL },
+	{ "timerfd_create", SYS_timerfd_create, EMFILE, NULL },
+	{ "flock", SYS_flock, ENOLCK, NULL },
+	{ "socket", SYS_socket, EMFILE, NULL },
+	{ "statx", SYS_statx, ENOSYS, NULL },
+	{ "getrandom", SYS_getrandom, ENOSYS, NULL },
+};
+static const struct refusal *refused;
+
+static void refuse(void)
+{
+	struct sock_filter program[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused->number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)refused->error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { ARRAY_SIZE(program), program };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+		_exit(99);
+}
+
+static void one_refusal(const struct refusal *r)
+{
+	struct tierd *t;
+	int status = 0;
+
+	refused = r;
+	system_prepare(s, SMALL);
+	s->before_exec = refuse;
+	if (system_tries(s, &status)) {
+		ck_assert_msg(r->said == NULL, "tierd started without %s", r->name);
+		/* It may refuse clients with a sentence, too. */
+		if (tierd_open(s->socket, "job", 0, &t) == 0) {
+			use(t);
+			tierd_close(t);
+		} else {
+			ck_assert_int_gt((int)strlen(tierd_error(NULL)), 0);
+		}
+	} else if (!WIFEXITED(status) || WEXITSTATUS(status) != STATUS_OVER ||
+		   !system_log_has(s, "tierd: ") || (r->said && !system_log_has(s, r->said))) {
+		system_fail(s, "without %s (%s): wait status %d", r->name, strerror(r->error),
+			    status);
+	}
+	system_stop(s);
+}
+
+START_TEST(a_refused_system_call_is_done_without_or_named)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+		printf("%s: %s\n", refusals[i].name, strerror(refusals[i].error));
+		fflush(stdout);
+		one_refusal(&refusals[i]);
+	}
+}
+END_TEST
+
+/* ---- limits ---- */
+
+static void drop_to_nobody(void)
+{
+	struct rlimit little = { MIB(8), MIB(8) };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &little) < 0 || setgroups(0, NULL) < 0 ||
+	    setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+		_exit(99);
+}
+
+START_TEST(a_plain_user_with_8_mib_of_lockable_memory_is_served)
+{
+	struct stat st;
+
+	if (geteuid() != 0)
+		return;
+	system_prepare(s, "tensors: 4Ki\n"
+			  "tiers:\n"
+			  "  hbm: {backend: memory, size: 2MiB}\n"
+			  "  dram: {size: 16MiB}\n"
+			  "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 1MiB}\n"
+			  "staging: 12MiB\n");
+	ck_assert_int_eq(chown(s->directory, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(chown(s->nvme, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(chown(s->config, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(close(creat(s->log, 0600)), 0);
+	s->before_exec = drop_to_nobody;
+	system_launch(s);
+	ck_assert_int_eq(stat(s->socket, &st), 0);
+	ck_assert_uint_eq(st.st_uid, NOBODY);
+	use_by_a_client_of_its_own();
+	system_stop(s);
+}
+END_TEST
+
+#define FEW 96u
+
+static void few_descriptors(void)
+{
+	struct rlimit few = { FEW, FEW };
+
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		_exit(99);
+}
+
+START_TEST(at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on)
+{
+	struct tierd *t[FEW], *first;
+	unsigned n = 0;
+	int rc;
+
+	system_prepare(s, SMALL);
+	s->before_exec = few_descriptors;
+	system_launch(s);
+	ck_assert_int_eq(tierd_open(s->socket, "first", 0, &first), 0);
+	while (n < FEW && (rc = tierd_open(s->socket, "job", 0, &t[n])) == 0)
+		n++;
+	ck_assert_uint_gt(n, 3);
+	ck_assert_uint_lt(n, FEW);
+	ck_assert_msg(rc == -EMFILE || rc == -EUSERS, "%d: %s", rc, tierd_error(NULL));
+	use(first);
+	while (n > 0)
+		tierd_close(t[--n]);
+	/* What they had is free again. */
+	for (uint64_t end_ns = clock_now_ns() + 10 * NS_PER_S;
+	     (rc = tierd_open(s->socket, "later", 0, &t[0])) < 0 && clock_now_ns() < end_ns;)
+		usleep(5000);
+	ck_assert_msg(rc == 0, "%s", tierd_error(NULL));
+	use(t[0]);
+	tierd_close(t[0]);
+	tierd_close(first);
+	system_stop(s);
+}
+END_TEST
+
+static void small_stack(void)
+{
+	struct rlimit stack = { KIB(256), KIB(256) };
+
+	if (setrlimit(RLIMIT_STACK, &stack) < 0)
+		_exit(99);
+}
+
+START_TEST(a_stack_of_256_kib_is_enough)
+{
+#ifdef __SANITIZE_THREAD__
+	return; /* its own start takes more */
+#endif
+	system_prepare(s, SMALL);
+	s->before_exec = small_stack;
+	system_launch(s);
+	use_by_a_client_of_its_own();
+	system_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("machine", a_refused_system_call_is_done_without_or_named,
+	  a_plain_user_with_8_mib_of_lockable_memory_is_served,
+	  at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on,
+	  a_stack_of_256_kib_is_enough)
