@@ -60,6 +60,14 @@ static void signals_set(sigset_t *ret)
 	sigaddset(ret, SIGHUP);
 }
 
+static void signals_block(void)
+{
+	sigset_t set;
+
+	signals_set(&set);
+	ASSERT(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+}
+
 static void signals_end_at_once(struct daemon *d)
 {
 	struct sigaction action = { .sa_handler = signal_at_once };
@@ -95,8 +103,8 @@ static int signals_to_loop(struct daemon *d, struct err *err)
 {
 	sigset_t set;
 
+	signals_block();
 	signals_set(&set);
-	ASSERT(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
 	d->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (d->signal_fd < 0)
 		return err_set(err, errno, "signalfd: %s", strerror(errno));
@@ -248,8 +256,11 @@ static void descriptors_raise(void)
 static int daemon_start(struct daemon *d, struct err *err)
 {
 	const struct settings *s = d->settings;
-	int rc = rendezvous_open(s->socket, &d->rendezvous, err);
+	int rc;
 
+	/* No signal between the lock and those who would remove it. */
+	signals_block();
+	rc = rendezvous_open(s->socket, &d->rendezvous, err);
 	if (rc < 0)
 		return rc;
 	signals_end_at_once(d);

@@ -105,6 +105,24 @@ START_TEST(a_second_one_is_refused_even_while_the_first_is_stopped)
 }
 END_TEST
 
+/* Memory is touched page by page before it serves; a stop need not wait for that. */
+START_TEST(a_stop_during_the_start_leaves_nothing)
+{
+	uint64_t begin_ns;
+	int status;
+
+	system_prepare(s, "tiers: {dram: {size: 1GiB}}\n");
+	system_launch_unready(s);
+	begin_ns = clock_now_ns();
+	kill(s->pid, SIGTERM);
+	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
+	ck_assert(WIFEXITED(status));
+	ck_assert_uint_lt(clock_now_ns() - begin_ns, END_MAX_NS);
+	s->pid = 0;
+	system_stop(s);
+}
+END_TEST
+
 START_TEST(sighup_loses_no_tensor)
 {
 	struct wire_handle t;
@@ -430,7 +448,7 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 END_TEST
 
 UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
-	  sigint_and_a_connected_client_end_it_as_cleanly,
+	  a_stop_during_the_start_leaves_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
 	  after_sigkill_it_starts_again_within_a_second, of_two_started_at_once_one_serves,
 	  it_ends_in_time_while_clients_keep_it_busy,
 	  a_second_one_is_refused_even_while_the_first_is_stopped,

@@ -30,6 +30,8 @@ void system_prepare(struct system *s, const char *config);
 void system_launch(struct system *s);
 /* The same, but it may end instead: false, with its wait status. */
 bool system_tries(struct system *s, int *ret_status);
+/* Starts it and waits for nothing but its lock file. */
+void system_launch_unready(struct system *s);
 /* Two at once; returns the one that was not ready first, while `s` goes on with the other. */
 pid_t system_launch_two(struct system *s);
 /* system_prepare() and system_launch(). */
