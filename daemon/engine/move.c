@@ -41,7 +41,7 @@ static int grow_ids(struct engine *e)
 }
 
 /* Takes a number for the move and, where it is of a tensor, the tensor's one place for moves. */
-static struct move *new_move(struct engine *e, enum move_kind kind, uint32_t tensor)
+struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 {
 	struct move *m;
 	uint32_t id = MAX(e->move_free_hint, 1u);
@@ -78,7 +78,7 @@ static struct move *new_move(struct engine *e, enum move_kind kind, uint32_t ten
 	return m;
 }
 
-static void free_move(struct engine *e, struct move *m)
+void move_free(struct engine *e, struct move *m)
 {
 	ASSERT(m->in_flight == 0 && !list_linked(&m->staging_link));
 	if (m->tensor != TENSOR_NONE)
@@ -92,7 +92,7 @@ static void free_move(struct engine *e, struct move *m)
 }
 
 /* How many pieces, now that both sides are known: with nvme on one side its blocks decide. */
-static void plan_pieces(struct engine *e, struct move *m, uint64_t bytes)
+void move_plan(struct engine *e, struct move *m, uint64_t bytes)
 {
 	m->piece_bytes = PIECE_BYTES;
 	if (m->from_kind == TIER_KIND_NVME)
@@ -202,7 +202,7 @@ int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, 
 		return rc;
 	if (fill_in_place(e, tensor, device, node))
 		return 0;
-	m = new_move(e, MOVE_FILL, tensor);
+	m = move_new(e, MOVE_FILL, tensor);
 	if (m == NULL) {
 		if (node != given)
 			replica_give(e, device, node);
@@ -220,9 +220,9 @@ int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, 
 	if (m->unfilled) {
 		/* Somebody else's old bytes are not shown even to a writer. */
 		m->from_kind = TIER_KINDS;
-		plan_pieces(e, m, e->shared_domain ? r->bytes : 0);
+		move_plan(e, m, e->shared_domain ? r->bytes : 0);
 	} else {
-		plan_pieces(e, m, r->bytes);
+		move_plan(e, m, r->bytes);
 	}
 	if (m->for_prefetch)
 		e->devices[device].prefetch_bytes += r->bytes;
@@ -285,142 +285,6 @@ static void fill_end(struct engine *e, struct move *m)
 	publish(e, m->tensor, STATE_RESIDENT, m->unfilled ? FLAG_UNFILLED : 0);
 }
 
-/* ---- clean ---- */
-
-/* Blocks for all of the tensor. Where nvme is full of copies of what stands above, those go. */
-static int take_map(struct engine *e, struct move *m)
-{
-	int rc;
-
-	do
-		rc = map_take(e, m->tensor, &m->to_map);
-	while (rc == -ENOSPC && reclaim_nvme(e, record_of(e, m->tensor)->bytes) > 0);
-	return rc;
-}
-
-/* Room for a clean's target: an extent in dram, or blocks on nvme. */
-static int clean_target(struct engine *e, struct move *m, bool to_nvme)
-{
-	const struct record *r = record_of(e, m->tensor);
-	struct device *dram = &e->devices[e->dram];
-	int rc = -ENODEV;
-
-	if (!to_nvme && r->front != e->dram && !(r->flags & RECORD_LARGE)) {
-		/* Whoever waits for dram was there first. */
-		rc = list_empty(&dram->queue) || (r->flags & RECORD_SMALL)
-			     ? replica_take(e, e->dram, m->tensor, &m->to_node)
-			     : -ENOSPC;
-		m->to = e->dram;
-		m->to_kind = TIER_KIND_DRAM;
-		if (rc == -ENOSPC)
-			dram->wanted_bytes += replica_rounded(e, e->dram, r->bytes);
-	}
-	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
-		rc = take_map(e, m);
-		m->to = DEVICE_NONE;
-		m->to_kind = TIER_KIND_NVME;
-	}
-	return rc;
-}
-
-static int clean_begin(struct engine *e, uint32_t tensor, bool to_nvme)
-{
-	struct record *r = record_of(e, tensor);
-	uint8_t wanted = (uint8_t)~0u;
-	struct pins pins;
-
-	ASSERT(r->front != DEVICE_NONE && r->move == 0 && state_of(e, tensor) == STATE_RESIDENT);
-	if (!front_settle(e, tensor))
-		return -EALREADY;
-	pins_scan(e, tensor, NULL, &pins);
-	if (pins.write_pins > 0)
-		return -EBUSY;
-	/* From here on a new writer is seen by the look at the end. */
-	if (pins_clear_written(e, tensor))
-		source_set(e, tensor, front_source(e, r));
-	if (to_nvme)
-		wanted = SOURCE_NVME | SOURCE_ZERO;
-	return (r->sources & ~front_source(e, r) & wanted) != 0 ? -EALREADY : 0;
-}
-
-int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority)
-{
-	struct record *r = record_of(e, tensor);
-	struct move *m;
-	int rc = clean_begin(e, tensor, to_nvme);
-
-	if (rc < 0)
-		return rc;
-	m = new_move(e, MOVE_CLEAN, tensor);
-	if (m == NULL)
-		return -ENOMEM;
-	rc = clean_target(e, m, to_nvme);
-	if (rc < 0) {
-		free_move(e, m);
-		return rc;
-	}
-	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? e->dram : r->front;
-	m->from_kind = (uint8_t)device_kind(e, m->from);
-	m->priority = priority;
-	m->drop_after = drop_after;
-	plan_pieces(e, m, r->bytes);
-	if (drop_after)
-		e->devices[r->front].leaving_bytes += replica_rounded(e, r->front, r->bytes);
-	stat_add(STAT(e, cleans), 1);
-	log_debug(MOVE, "tensor %u: clean from %s to %s, %llu bytes", tensor,
-		  e->devices[m->from].tier->base.name, tier_kind_name(m->to_kind),
-		  (unsigned long long)r->bytes);
-	pieces_pump(e, m);
-	return 0;
-}
-
-static void clean_give_target(struct engine *e, struct move *m)
-{
-	if (m->to_kind == TIER_KIND_NVME)
-		map_give(e, m->to_map);
-	else
-		replica_give(e, m->to, m->to_node);
-}
-
-/* A write-back that failed is not tried again at once: the front stays, others are looked at. */
-static void clean_failed(struct engine *e, struct move *m)
-{
-	struct record *r = record_of(e, m->tensor);
-	struct device *d = &e->devices[r->front];
-
-	d->clean_error = m->result;
-	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
-	request_backoff(e, m->tensor);
-}
-
-static void clean_end(struct engine *e, struct move *m)
-{
-	struct record *r = record_of(e, m->tensor);
-	struct pins pins;
-
-	if (m->drop_after)
-		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
-	pins_scan(e, m->tensor, NULL, &pins);
-	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
-		clean_give_target(e, m);
-		if (m->result < 0)
-			clean_failed(e, m);
-		else
-			stat_add(STAT(e, cleans_void), 1);
-		return;
-	}
-	e->devices[r->front].clean_error = 0;
-	if (m->to_kind == TIER_KIND_DRAM) {
-		ASSERT(r->dram_node == EXTENT_NONE);
-		r->dram_node = m->to_node;
-		source_add(e, m->tensor, SOURCE_DRAM);
-	} else if (map_set(e, r, m->to_map) < 0) {
-		clean_give_target(e, m);
-	} else {
-		source_add(e, m->tensor, SOURCE_NVME);
-	}
-}
-
 /* ---- compact ---- */
 
 int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
@@ -430,7 +294,7 @@ int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
 
 	if (front_close(e, tensor, NULL) < 0)
 		return -EBUSY;
-	m = (r->sources & front_source(e, r)) ? new_move(e, MOVE_COMPACT, tensor) : NULL;
+	m = (r->sources & front_source(e, r)) ? move_new(e, MOVE_COMPACT, tensor) : NULL;
 	if (m == NULL) {
 		front_reopen(e, tensor);
 		return -ENOMEM;
@@ -439,7 +303,7 @@ int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
 	m->from_kind = m->to_kind = (uint8_t)device_kind(e, r->front);
 	m->to_node = node;
 	m->priority = XFER_DEMAND;
-	plan_pieces(e, m, r->bytes);
+	move_plan(e, m, r->bytes);
 	e->devices[m->to].compacting++;
 	stat_add(STAT(e, compactions), 1);
 	pieces_pump(e, m);
@@ -479,7 +343,7 @@ static int take_fresh(struct engine *e, struct move *m)
 
 int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64_t bytes)
 {
-	struct move *m = new_move(e, MOVE_COPY, request->items[0].tensor);
+	struct move *m = move_new(e, MOVE_COPY, request->items[0].tensor);
 	int rc;
 
 	if (m == NULL)
@@ -492,7 +356,7 @@ int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64
 	m->pieces = 1;
 	rc = request->in ? take_fresh(e, m) : 0;
 	if (rc < 0) {
-		free_move(e, m);
+		move_free(e, m);
 		return rc;
 	}
 	pieces_pump(e, m);
@@ -518,7 +382,7 @@ static void copy_end(struct engine *e, struct move *m)
 
 int move_sync(struct engine *e, struct request *request, uint8_t device)
 {
-	struct move *m = new_move(e, MOVE_SYNC, TENSOR_NONE);
+	struct move *m = move_new(e, MOVE_SYNC, TENSOR_NONE);
 
 	if (m == NULL)
 		return -ENOMEM;
@@ -571,7 +435,7 @@ void move_finished(struct engine *e, struct move *m)
 
 	static void (*const ends[])(struct engine *, struct move *) = {
 		[MOVE_FILL] = fill_end,
-		[MOVE_CLEAN] = clean_end,
+		[MOVE_CLEAN] = move_clean_end,
 		[MOVE_COMPACT] = compact_end,
 		[MOVE_COPY] = copy_end,
 	};
@@ -586,7 +450,7 @@ void move_finished(struct engine *e, struct move *m)
 	if (m->request != NULL)
 		request_own_move_ended(e, m->request, m);
 	drop = drop && m->result >= 0 && !m->stop;
-	free_move(e, m);
+	move_free(e, m);
 	if (drop && reclaim_eligible(e, record_of(e, tensor)->front, tensor))
 		front_drop(e, tensor);
 	look_at_queues(e);

@@ -35,4 +35,12 @@ void move_stop(struct engine *e, struct move *m);
 void move_piece_done(struct engine *e, struct piece *p);
 struct move *move_get(struct engine *e, uint32_t id);
 
+/* What the kinds of moves share: a number and, where it is of a tensor, the tensor's one place for
+ * moves (NULL: no memory); its end; and how many pieces it has, once both sides are known. */
+struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor);
+void move_free(struct engine *e, struct move *m);
+void move_plan(struct engine *e, struct move *m, uint64_t bytes);
+/* The last piece of a clean has come back (clean.c). */
+void move_clean_end(struct engine *e, struct move *m);
+
 #endif

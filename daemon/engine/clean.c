@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cleans: the front is copied to a lower tier while clients go on reading it. Whoever writes
+ * meanwhile voids the copy.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "daemon/engine/blocks.h"
+#include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
+#include "daemon/engine/piece.h"
+#include "daemon/engine/pins.h"
+#include "daemon/engine/reclaim.h"
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
+
+/* Blocks for all of the tensor. Where nvme is full of copies of what stands above, those go. */
+static int take_map(struct engine *e, struct move *m)
+{
+	int rc;
+
+	do
+		rc = map_take(e, m->tensor, &m->to_map);
+	while (rc == -ENOSPC && reclaim_nvme(e, record_of(e, m->tensor)->bytes) > 0);
+	return rc;
+}
+
+/* Room for a clean's target: an extent in dram, or blocks on nvme. */
+static int clean_target(struct engine *e, struct move *m, bool to_nvme)
+{
+	const struct record *r = record_of(e, m->tensor);
+	struct device *dram = &e->devices[e->dram];
+	int rc = -ENODEV;
+
+	if (!to_nvme && r->front != e->dram && !(r->flags & RECORD_LARGE)) {
+		/* Whoever waits for dram was there first. */
+		rc = list_empty(&dram->queue) || (r->flags & RECORD_SMALL)
+			     ? replica_take(e, e->dram, m->tensor, &m->to_node)
+			     : -ENOSPC;
+		m->to = e->dram;
+		m->to_kind = TIER_KIND_DRAM;
+		if (rc == -ENOSPC)
+			dram->wanted_bytes += replica_rounded(e, e->dram, r->bytes);
+	}
+	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
+		rc = take_map(e, m);
+		m->to = DEVICE_NONE;
+		m->to_kind = TIER_KIND_NVME;
+	}
+	return rc;
+}
+
+static int clean_begin(struct engine *e, uint32_t tensor, bool to_nvme)
+{
+	struct record *r = record_of(e, tensor);
+	uint8_t wanted = (uint8_t)~0u;
+	struct pins pins;
+
+	ASSERT(r->front != DEVICE_NONE && r->move == 0 && state_of(e, tensor) == STATE_RESIDENT);
+	if (!front_settle(e, tensor))
+		return -EALREADY;
+	pins_scan(e, tensor, NULL, &pins);
+	if (pins.write_pins > 0)
+		return -EBUSY;
+	/* From here on a new writer is seen by the look at the end. */
+	if (pins_clear_written(e, tensor))
+		source_set(e, tensor, front_source(e, r));
+	if (to_nvme)
+		wanted = SOURCE_NVME | SOURCE_ZERO;
+	return (r->sources & ~front_source(e, r) & wanted) != 0 ? -EALREADY : 0;
+}
+
+int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority)
+{
+	struct record *r = record_of(e, tensor);
+	struct move *m;
+	int rc = clean_begin(e, tensor, to_nvme);
+
+	if (rc < 0)
+		return rc;
+	m = move_new(e, MOVE_CLEAN, tensor);
+	if (m == NULL)
+		return -ENOMEM;
+	rc = clean_target(e, m, to_nvme);
+	if (rc < 0) {
+		move_free(e, m);
+		return rc;
+	}
+	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? e->dram : r->front;
+	m->from_kind = (uint8_t)device_kind(e, m->from);
+	m->priority = priority;
+	m->drop_after = drop_after;
+	move_plan(e, m, r->bytes);
+	if (drop_after)
+		e->devices[r->front].leaving_bytes += replica_rounded(e, r->front, r->bytes);
+	stat_add(STAT(e, cleans), 1);
+	log_debug(MOVE, "tensor %u: clean from %s to %s, %llu bytes", tensor,
+		  e->devices[m->from].tier->base.name, tier_kind_name(m->to_kind),
+		  (unsigned long long)r->bytes);
+	pieces_pump(e, m);
+	return 0;
+}
+
+static void clean_give_target(struct engine *e, struct move *m)
+{
+	if (m->to_kind == TIER_KIND_NVME)
+		map_give(e, m->to_map);
+	else
+		replica_give(e, m->to, m->to_node);
+}
+
+/* A write-back that failed is not tried again at once: the front stays, others are looked at. */
+static void clean_failed(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	struct device *d = &e->devices[r->front];
+
+	d->clean_error = m->result;
+	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
+	request_backoff(e, m->tensor);
+}
+
+void move_clean_end(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+	struct pins pins;
+
+	if (m->drop_after)
+		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
+	pins_scan(e, m->tensor, NULL, &pins);
+	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
+		clean_give_target(e, m);
+		if (m->result < 0)
+			clean_failed(e, m);
+		else
+			stat_add(STAT(e, cleans_void), 1);
+		return;
+	}
+	e->devices[r->front].clean_error = 0;
+	if (m->to_kind == TIER_KIND_DRAM) {
+		ASSERT(r->dram_node == EXTENT_NONE);
+		r->dram_node = m->to_node;
+		source_add(e, m->tensor, SOURCE_DRAM);
+	} else if (map_set(e, r, m->to_map) < 0) {
+		clean_give_target(e, m);
+	} else {
+		source_add(e, m->tensor, SOURCE_NVME);
+	}
+}
