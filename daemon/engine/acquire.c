@@ -214,6 +214,7 @@ static bool held_for_another(struct engine *e, const struct request *q, const st
 
 static int begin_fill(struct engine *e, struct request *q, struct item *item)
 {
+	const struct record *r = record_of(e, item->tensor);
 	uint32_t node = item->node;
 	int rc;
 
@@ -225,6 +226,8 @@ static int begin_fill(struct engine *e, struct request *q, struct item *item)
 	rc = move_fill(e, item->tensor, q->device, node, XFER_DEMAND,
 		       (q->access & ACCESS_DISCARD) != 0, q->holder);
 	item->node = rc < 0 ? node : EXTENT_NONE;
+	if (rc == 0 && r->move == 0 && r->front != q->device)
+		return -ENOMEM; /* it failed at once: to try again at once would be for ever */
 	return rc == -EBUSY ? waits_for_pins(e, q) : rc;
 }
 
