@@ -93,8 +93,9 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	tensor_destroy_some(e, &h->first);
 	ns = &e->name_spaces[h->name_space];
 	ASSERT(ns->connections > 0);
+	/* An empty one has nothing to linger for: names of namespaces are a client's to invent. */
 	if (--ns->connections == 0)
-		ns->expires_ns = now_ns + e->params.linger_ns;
+		ns->expires_ns = now_ns + (ns->first == TENSOR_NONE ? 0 : e->params.linger_ns);
 	h->sweep = 1;
 	e->again = true;
 	requests_settle(e);

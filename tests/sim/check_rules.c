@@ -228,8 +228,25 @@ START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
 }
 END_TEST
 
+START_TEST(empty_namespaces_do_not_pile_up)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ 0, 0 });
+
+	/* More than there can be at once, in less time than one lingers. */
+	for (unsigned i = 0; i < 70000; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "b%u", i);
+		engine_holder_die(r->world.engine, join(r, name, pins), r->world.now_ns);
+		world_turn(&r->world, 1);
+	}
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("rules", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
-	  a_namespace_that_has_lingered_ends_as_a_whole)
+	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up)
