@@ -245,7 +245,7 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 			struct move *m = move_get(e, r->move);
 
 			if (m->kind == MOVE_CLEAN)
-				move_stop(e, m); /* demand first; the clean is tried again */
+				move_stop(m); /* demand first; the clean is tried again */
 			else
 				m->priority = XFER_DEMAND; /* of the pieces to come */
 			item_wait(e, item);

@@ -396,11 +396,6 @@ int move_sync(struct engine *e, struct request *request, uint8_t device)
 
 /* ---- the end ---- */
 
-void move_stop(struct engine *e, struct move *m)
-{
-	m->stop = true;
-}
-
 static void count_move(struct engine *e, const struct move *m)
 {
 	const struct record *r = record_of(e, m->tensor);

@@ -31,7 +31,10 @@ int move_copy(struct engine *e, struct request *request, uint64_t offset, uint64
 int move_sync(struct engine *e, struct request *request, uint8_t device);
 
 /* Ends a move early: no further pieces; it ends when what is in flight has come back. */
-void move_stop(struct engine *e, struct move *m);
+static inline void move_stop(struct move *m)
+{
+	m->stop = true;
+}
 void move_piece_done(struct engine *e, struct piece *p);
 struct move *move_get(struct engine *e, uint32_t id);
 

@@ -127,7 +127,7 @@ static void forget_own_moves(struct engine *e, const struct request *q)
 			continue;
 		m->request = NULL; /* and with it the window, which may be another's by then */
 		if (m->kind == MOVE_COPY)
-			move_stop(e, m);
+			move_stop(m);
 	}
 }
 

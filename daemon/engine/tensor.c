@@ -340,7 +340,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 	uint32_t generation = word0_generation(word0_of(e, tensor)) + 1;
 
 	if (r->move != 0) {
-		move_stop(e, move_get(e, r->move));
+		move_stop(move_get(e, r->move));
 		return false;
 	}
 	if (r->wanted > 0 || r->ready > 0)
