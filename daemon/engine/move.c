@@ -418,7 +418,6 @@ static void name_failure(struct engine *e, struct move *m)
 		return;
 	memcpy(cause, m->cause, sizeof(cause));
 	snprintf(m->cause, sizeof(m->cause), "%s: %.110s", tensor_text(e, m->tensor, text), cause);
-	log_printable(m->cause);
 	log_warn(MOVE, "%s", m->cause);
 }
 

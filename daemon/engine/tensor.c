@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
@@ -213,6 +214,7 @@ const char *tensor_text(struct engine *e, uint32_t tensor, char text[TENSOR_TEXT
 	else
 		snprintf(text, TENSOR_TEXT_BYTES, "tensor %u:%u", tensor,
 			 word0_generation(word0_of(e, tensor)));
+	log_printable(text);
 	return text;
 }
 

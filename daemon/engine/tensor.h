@@ -18,7 +18,8 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 uint64_t tensor_admissible_bytes(struct engine *e);
 
 #define TENSOR_TEXT_BYTES 80
-/* What sentences call it: "tensor 'NAME'" or "tensor INDEX:GENERATION", as tierctl shows both. */
+/* What sentences call it: "tensor 'NAME'" or "tensor INDEX:GENERATION", as tierctl shows both. The
+ * name is what a client chose: control characters in it are made harmless. */
 const char *tensor_text(struct engine *e, uint32_t tensor, char text[TENSOR_TEXT_BYTES]);
 
 #endif
