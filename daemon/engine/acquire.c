@@ -409,8 +409,13 @@ static bool can_fit(struct engine *e, struct request *q)
 {
 	uint64_t bytes = 0;
 
-	for (size_t i = 0; i < q->n; i++)
-		bytes += replica_rounded(e, q->device, record_of(e, q->items[i].tensor)->bytes);
+	for (size_t i = 0; i < q->n; i++) {
+		const struct record *r = record_of(e, q->items[i].tensor);
+
+		if (q->device == e->dram && (r->flags & RECORD_LARGE) != 0)
+			return false;
+		bytes += replica_rounded(e, q->device, r->bytes);
+	}
 	return bytes <= extents_capacity(e->devices[q->device].extents);
 }
 

@@ -42,7 +42,7 @@ enum record_flags {
 	RECORD_LIVE = 1,
 	RECORD_DOOMED = 2, /* destroyed, waits for the last pin or move */
 	RECORD_NAMED = 4,
-	RECORD_LARGE = 8,        /* larger than dram */
+	RECORD_LARGE = 8,        /* larger than what dram has beside the small ones */
 	RECORD_SMALL = 16,       /* below SMALL_BYTES */
 	RECORD_BACKOFF = 32,     /* the last write-back failed: see retry list */
 	RECORD_HINTED = 64,      /* prefetched, not used yet */
@@ -301,6 +301,7 @@ struct engine {
 	uint32_t shadow_first[SHADOWS]; /* newest first */
 
 	uint64_t committed_bytes, small_bytes, largest_bytes;
+	uint64_t largest_dram_bytes; /* of those that are not large: small ones leave it room */
 	bool largest_stale; /* the largest tensor went: count again before refusing anything */
 	uint64_t now_ns;    /* of the call that is running */
 	bool again;     /* something has changed: queues are looked at before the call returns */

@@ -67,10 +67,15 @@ static uint64_t capacity_of(const struct engine *e, enum tier_kind kind)
 
 static void count_largest(struct engine *e)
 {
-	e->largest_bytes = 0;
-	for (uint32_t i = 1; i < e->index_high; i++)
-		if (e->records[i].flags & RECORD_LIVE)
-			e->largest_bytes = MAX(e->largest_bytes, e->records[i].bytes);
+	e->largest_bytes = e->largest_dram_bytes = 0;
+	for (uint32_t i = 1; i < e->index_high; i++) {
+		const struct record *r = &e->records[i];
+
+		if (r->flags & RECORD_LIVE)
+			e->largest_bytes = MAX(e->largest_bytes, r->bytes);
+		if ((r->flags & (RECORD_LIVE | RECORD_LARGE)) == RECORD_LIVE)
+			e->largest_dram_bytes = MAX(e->largest_dram_bytes, r->bytes);
+	}
 	e->largest_stale = false;
 }
 
@@ -102,19 +107,44 @@ static uint64_t charge(const struct engine *e, uint8_t class_, uint64_t bytes)
 			  MAX(e->params.class_[class_].overcommit_permille, 1u));
 }
 
+/* What of dram is not taken for good by small tensors. */
+static uint64_t dram_for_moves(const struct engine *e)
+{
+	return capacity_of(e, TIER_KIND_DRAM) - e->small_bytes;
+}
+
+/* Below SMALL_BYTES a tensor's only home is dram. Together they leave room for the largest one that
+ * comes and goes there, or that could never come again. */
+static int admit_small(struct engine *e, uint64_t bytes, uint64_t dram, struct err *err)
+{
+	uint64_t most = dram;
+
+	if (e->device_count > 1) {
+		if (e->small_bytes + rounded(bytes) + rounded(e->largest_dram_bytes) > dram &&
+		    e->largest_stale)
+			count_largest(e);
+		most = dram - rounded(e->largest_dram_bytes);
+	}
+	if (e->small_bytes + rounded(bytes) <= most)
+		return 0;
+	return err_set(err, ENOSPC,
+		       "tensors below %u bytes stay in dram, which has %llu bytes for them",
+		       SMALL_BYTES, (unsigned long long)most);
+}
+
 static int admit(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
 {
 	uint64_t dram = capacity_of(e, TIER_KIND_DRAM), nvme = capacity_of(e, TIER_KIND_NVME);
 	uint64_t want = charge(e, s->class_, bytes), most;
 
-	if (rounded(bytes) > dram && rounded(bytes) + e->block_bytes > nvme)
+	if (bytes >= SMALL_BYTES && rounded(bytes) > dram_for_moves(e) &&
+	    rounded(bytes) + e->block_bytes > nvme)
 		return err_set(err, ENOSPC,
 			       "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
-			       (unsigned long long)bytes, (unsigned long long)dram,
+			       (unsigned long long)bytes, (unsigned long long)dram_for_moves(e),
 			       (unsigned long long)nvme);
-	if (bytes < SMALL_BYTES && e->small_bytes + rounded(bytes) > dram)
-		return err_set(err, ENOSPC, "tensors below %u bytes stay in dram, which holds %llu",
-			       SMALL_BYTES, (unsigned long long)dram);
+	if (bytes < SMALL_BYTES && admit_small(e, bytes, dram, err) < 0)
+		return -ENOSPC;
 	most = admissible(e, MAX(e->largest_bytes, bytes));
 	if (e->committed_bytes + want > most && e->largest_stale) {
 		count_largest(e);
@@ -136,10 +166,14 @@ static void count_committed(struct engine *e, const struct record *r, bool in)
 
 	e->committed_bytes += in ? want : (uint64_t)0 - want;
 	e->small_bytes += in ? small : (uint64_t)0 - small;
-	if (in)
+	if (in) {
 		e->largest_bytes = MAX(e->largest_bytes, r->bytes);
-	else
-		e->largest_stale |= r->bytes == e->largest_bytes;
+		if (!(r->flags & RECORD_LARGE))
+			e->largest_dram_bytes = MAX(e->largest_dram_bytes, r->bytes);
+	} else {
+		e->largest_stale |=
+			r->bytes == e->largest_bytes || r->bytes == e->largest_dram_bytes;
+	}
 	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
 	stat_set(STAT(e, committed_bytes), e->committed_bytes);
 	stat_set(STAT(e, admissible_bytes), tensor_admissible_bytes(e));
@@ -243,7 +277,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 		r->flags |= RECORD_NAMED;
 	if (bytes < SMALL_BYTES)
 		r->flags |= RECORD_SMALL;
-	if (rounded(bytes) > capacity_of(e, TIER_KIND_DRAM))
+	if (bytes >= SMALL_BYTES && rounded(bytes) > dram_for_moves(e))
 		r->flags |= RECORD_LARGE;
 	if (generation == 0)
 		generation = 1;

@@ -245,7 +245,41 @@ START_TEST(empty_namespaces_do_not_pile_up)
 }
 END_TEST
 
-UNIT_MAIN("rules", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
+/* Creates tensors that never go to nvme, as large as they come, until no more are admitted. */
+static unsigned fill_with_small(struct rig *r)
+{
+	struct engine_spec spec = { .ndim = 1, .shape = { 4095 } };
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+	unsigned n = 0;
+
+	while (engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t,
+				     r->world.now_ns, &err) == 0)
+		n++;
+	ck_assert_int_eq(err.code, -ENOSPC);
+	return n;
+}
+
+START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
+{
+	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct wire_handle big = rig_create(r, 0, WORLD_DRAM / 4);
+	struct wire_handle bigger;
+
+	ck_assert_uint_eq(fill_with_small(r), WORLD_DRAM / 4 * 3 / GRANULE);
+	rig_acquire(r, 1, 1, big, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 100), 0);
+	/* What dram has no room for beside them is large, and is told so at once. */
+	bigger = rig_create(r, 0, WORLD_DRAM / 2);
+	rig_acquire(r, 1, 2, bigger, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert(r->client[1].answered[2]);
+	ck_assert_int_eq(r->client[1].result[2], -ENOSPC);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("rules", small_tensors_leave_room_for_the_largest_that_dram_holds,
+	  a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
