@@ -12,8 +12,8 @@
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
-/* What is not on nvme and fits into dram is brought there for the asker, who then copies under a
- * pin. */
+/* What has no home but dram, or finds no hole on nvme, is brought to dram for the asker, who then
+ * copies under a pin. */
 static void become_acquire(struct engine *e, struct request *q)
 {
 	q->kind = REQUEST_ACQUIRE;
@@ -32,7 +32,7 @@ static int next_block(struct engine *e, struct request *q)
 	return move_copy(e, q, at, MIN(left, in_block));
 }
 
-/* A large tensor that was never written gets a map of holes, so that its blocks can be written. */
+/* A tensor that was never written gets a map of holes, so that its blocks can be written. */
 static int make_map(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
@@ -51,11 +51,11 @@ static int make_map(struct engine *e, uint32_t tensor)
 	return 0;
 }
 
-static bool goes_by_blocks(const struct request *q, const struct record *r)
+static bool goes_by_blocks(const struct engine *e, const struct request *q, const struct record *r)
 {
-	if (r->flags & RECORD_LARGE)
-		return true;
-	return !q->in && (r->sources & SOURCE_NVME) != 0;
+	if ((r->flags & RECORD_SMALL) != 0 || e->nvme_first == DEVICE_NONE)
+		return false;
+	return q->in || (r->sources & SOURCE_NVME) != 0;
 }
 
 /* The client copies under a pin. It could not pin a front that nobody has filled: what it wants is
@@ -92,12 +92,14 @@ void copy_step(struct engine *e, struct request *q)
 	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);
 		request_finish(e, q, 0, "");
-	} else if (goes_by_blocks(q, r)) {
+	} else if (goes_by_blocks(e, q, r)) {
 		if (q->in)
 			rc = make_map(e, item->tensor);
 		if (rc == 0)
 			rc = next_block(e, q);
-		if (rc < 0)
+		if (rc == -ENOSPC && !(r->flags & RECORD_LARGE))
+			become_acquire(e, q);
+		else if (rc < 0)
 			request_finish(e, q, rc, "no room on nvme for the copy");
 	} else {
 		become_acquire(e, q);
