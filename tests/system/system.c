@@ -116,7 +116,9 @@ static void notify_close(struct system *s)
 
 static _Noreturn void daemon_exec(const struct system *s)
 {
-	const char *bin = getenv("TIERD_BIN");
+	const char *bin = getenv("TIERD_BIN") ? getenv("TIERD_BIN") : TIERD_PATH;
+	char *const args[] = { "tierd", "--config", (char *)s->config, NULL };
+	int program = open(bin, O_PATH | O_CLOEXEC);
 	struct sockaddr_un address;
 	int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -127,8 +129,10 @@ static _Noreturn void daemon_exec(const struct system *s)
 	dup2(log, STDERR_FILENO);
 	if (s->before_exec)
 		s->before_exec();
-	execl(bin ? bin : TIERD_PATH, "tierd", "--config", s->config, (char *)NULL);
-	fprintf(stderr, "exec of %s: %s\n", bin ? bin : TIERD_PATH, strerror(errno));
+	execv(bin, args);
+	/* The user it has become may not be let into the folders above, as in root's home. */
+	fexecve(program, args, environ);
+	fprintf(stderr, "exec of %s: %s\n", bin, strerror(errno));
 	_exit(127);
 }
 
