@@ -357,6 +357,7 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 
 	ASSERT(o->bytes > 0);
 	if (o->huge != ARENA_HUGE_OFF && create_pool(o, &a, &pool) == 0) {
+		a.touched = o->touch;
 		*ret = a;
 		return 0;
 	}
@@ -370,6 +371,7 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 	r = create_plain(o, pool.text, &a, err);
 	if (r < 0)
 		return r;
+	a.touched = o->touch;
 	*ret = a;
 	return 0;
 }
@@ -408,7 +410,9 @@ int arena_reserve(struct arena *a, uint64_t offset, uint64_t bytes)
 }
 
 /* Reserved pages that nobody ever touched count as a hole and are zeros already; leaving them so
- * saves clearing them twice. A file system that cannot tell says that all is data. */
+ * saves clearing them twice. A file system that cannot tell says that all is data. The search for a
+ * hole walks over all data up to it, so that a tensor's zeros would cost the pages of the whole
+ * tier where everything was touched at the start: there nobody asks. */
 void arena_zero(struct arena *a, uint64_t offset, uint64_t bytes)
 {
 	uint64_t end = offset + bytes;
@@ -417,7 +421,7 @@ void arena_zero(struct arena *a, uint64_t offset, uint64_t bytes)
 	while (offset < end) {
 		off_t data = (off_t)offset, hole = (off_t)end;
 
-		if (bytes >= SEEK_MIN_BYTES) {
+		if (bytes >= SEEK_MIN_BYTES && !a->touched) {
 			data = lseek(a->fd, (off_t)offset, SEEK_DATA);
 			if (data < 0 && errno == ENXIO)
 				return;

@@ -33,6 +33,7 @@ struct arena {
 	void *base;
 	uint64_t bytes;
 	uint64_t page_bytes;      /* 4 KiB, or 2 MiB from the pool of huge pages */
+	bool touched;             /* all pages were faulted in when it was made */
 	_Atomic uint32_t trimmed; /* pages may be missing */
 	char chosen[128];         /* "2 MiB pages of the pool, touched by 4 threads" */
 };
