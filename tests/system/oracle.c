@@ -14,10 +14,8 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 
-#define ANSWER_NS    (60 * (int64_t)NS_PER_S) /* no wait of these tests may take longer */
-#define COPY_MAX     (3 * MIB(1))
-#define BATCH_MAX    6u
-#define END_SLACK_MS 120000
+#define COPY_MAX  (3 * MIB(1))
+#define BATCH_MAX 6u
 
 /* ---- the model ---------------------------------------------------------------------------------
  */
@@ -167,6 +165,12 @@ void oracle_add(struct oracle *o, struct tierd *td, uint64_t bytes)
 	o->count++;
 }
 
+/* No wait of these tests may take longer. */
+static int64_t answer_ns(const struct oracle *o)
+{
+	return (int64_t)((o->params.patience_s ? o->params.patience_s : 60) * NS_PER_S);
+}
+
 /* ---- operations --------------------------------------------------------------------------------
  */
 
@@ -230,8 +234,8 @@ static void op_read(struct worker *w, struct oracle_tensor *t)
 	if (place < TIERD_HOST)
 		return;
 	lock_read(t);
-	if (went_well(w, tierd_acquire(w->td, t->handle, place, TIERD_READ, ANSWER_NS, &v), "read",
-		      t)) {
+	if (went_well(w, tierd_acquire(w->td, t->handle, place, TIERD_READ, answer_ns(w->o), &v),
+		      "read", t)) {
 		verify(w->o, t, 0, t->bytes, v.data, place == TIERD_HOST ? "host" : "gpu");
 		tierd_release(w->td, &v);
 	}
@@ -261,8 +265,8 @@ static void op_write(struct worker *w, struct oracle_tensor *t, bool discard)
 	if (place < TIERD_HOST)
 		return;
 	lock_write(t);
-	if (went_well(w, tierd_acquire(w->td, t->handle, place, access, ANSWER_NS, &v), "write",
-		      t)) {
+	if (went_well(w, tierd_acquire(w->td, t->handle, place, access, answer_ns(w->o), &v),
+		      "write", t)) {
 		if (!discard)
 			verify(w->o, t, 0, t->bytes, v.data, "before a write");
 		for (uint32_t i = 0; i < t->chunks; i++)
@@ -374,7 +378,7 @@ static void op_batch(struct worker *w, struct oracle_tensor *first)
 	    went_well(w,
 		      tierd_acquire_batch(w->td, handles, n,
 					  w->o->params.gpu_max && draw(w, 2) ? 0 : TIERD_HOST,
-					  TIERD_READ, ANSWER_NS, views),
+					  TIERD_READ, answer_ns(w->o), views),
 		      "batch", first)) {
 		for (unsigned i = 0; i < n; i++) {
 			verify(w->o, &first[i], 0, first[i].bytes, views[i].data, "batch");
@@ -447,6 +451,13 @@ static void work_body(struct system *s, void *arg)
 	oracle_work(s, work->o, work->seed);
 }
 
+void oracle_rewrite(struct oracle *o, struct tierd *td, uint32_t tensor)
+{
+	struct worker w = { .o = o, .td = td, .random = 1 };
+
+	op_write(&w, &o->tensor[tensor], true);
+}
+
 void oracle_check_all(struct oracle *o, struct tierd *td)
 {
 	struct worker w = { .o = o, .td = td, .random = 1, .copy = malloc(COPY_MAX) };
@@ -480,7 +491,9 @@ void oracle_run(struct system *s, struct oracle *o, unsigned workers, unsigned s
 		pid[i] = system_child(work_body, s, &work[i]);
 	}
 	for (unsigned i = 0; i < workers; i++)
-		system_child_end(s, pid[i], (int)seconds * 1000 + END_SLACK_MS);
+		system_child_end(s, pid[i],
+				 (int)seconds * 1000 +
+					 2 * (int)(answer_ns(o) / (int64_t)NS_PER_MS));
 	printf("oracle: %llu operations, %llu MB checked, %llu I/O errors\n",
 	       (unsigned long long)atomic_load(&o->operations),
 	       (unsigned long long)atomic_load(&o->checked_bytes) / 1000000,

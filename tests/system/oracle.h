@@ -30,10 +30,11 @@ struct oracle_tensor {
 
 struct oracle_params {
 	uint64_t host_max,
-		gpu_max;    /* largest tensor that a place takes; gpu_max 0: no such place */
-	uint64_t batch_max; /* bytes of a batch */
-	bool no_nvme;       /* nothing can be flushed */
-	bool io_fails;      /* -EIO and -ENOSPC may come back; bytes may not differ all the same */
+		gpu_max;     /* largest tensor that a place takes; gpu_max 0: no such place */
+	uint64_t batch_max;  /* bytes of a batch */
+	bool no_nvme;        /* nothing can be flushed */
+	uint64_t patience_s; /* for an answer; 0: 60 */
+	bool io_fails;       /* -EIO and -ENOSPC may come back; bytes may not differ all the same */
 };
 
 struct oracle {
@@ -55,6 +56,8 @@ void oracle_add(struct oracle *o, struct tierd *t, uint64_t bytes);
 void oracle_work(struct system *s, struct oracle *o, unsigned seed);
 /* `workers` processes for `seconds`; then every byte of every tensor is checked in each place. */
 void oracle_run(struct system *s, struct oracle *o, unsigned workers, unsigned seconds);
+/* By one connection: every byte of one tensor anew. */
+void oracle_rewrite(struct oracle *o, struct tierd *t, uint32_t tensor);
 /* By one connection: all tensors in every place that takes them, and by copies. */
 void oracle_check_all(struct oracle *o, struct tierd *t);
 
