@@ -46,6 +46,16 @@ static bool collapse_one(char *at)
 	       madvise(at, HUGE_BYTES, MADV_COLLAPSE) == 0;
 }
 
+/* All at once: each call waits until every CPU has emptied its lists, which takes milliseconds on a
+ * busy machine. */
+static bool collapse_range(char *at, char *end)
+{
+	for (char *p = at; p < end; p += HUGE_BYTES)
+		if (madvise(p, KIB(4), MADV_POPULATE_WRITE) < 0)
+			return false;
+	return at < end && madvise(at, (size_t)(end - at), MADV_COLLAPSE) == 0;
+}
+
 unsigned hugepage_collapse(void *base, uint64_t bytes)
 {
 	const unsigned in_a_row_max = 4;
@@ -53,6 +63,8 @@ unsigned hugepage_collapse(void *base, uint64_t bytes)
 	char *end = (char *)ALIGN_DOWN((uintptr_t)base + bytes, (uint64_t)HUGE_BYTES);
 	unsigned failed = 0, in_a_row = 0;
 
+	if (collapse_range(at, end))
+		return 0;
 	for (; at < end && in_a_row < in_a_row_max; at += HUGE_BYTES) {
 		in_a_row = collapse_one(at) ? 0 : in_a_row + 1;
 		failed += in_a_row > 0;
