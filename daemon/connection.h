@@ -40,8 +40,7 @@ struct connection {
 	struct loop_source socket, pidfd, doorbell;
 	int socket_fd, pid_fd, doorbell_fd;
 	uint64_t hello_deadline_ns;
-	int refusal; /* -errno to answer the hello with, and why */
-	char refusal_text[192];
+	bool refused; /* let in by the reserve descriptor, to be told so */
 
 	struct segment control;
 	struct control_layout layout;

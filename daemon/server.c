@@ -25,7 +25,7 @@
 #define USES_PERIOD_NS    NS_PER_MS
 #define PATH_PERIOD_NS    (5 * NS_PER_S) /* only where the directory cannot be watched */
 #define REFUSED_LINGER_NS (1 * NS_PER_S) /* for the hello of one that is told no */
-#define GREETING_MAX      64u            /* of one user: a flood of connections takes no more */
+#define GREETING_MAX      256u           /* of one user: a flood of connections takes no more */
 
 struct server {
 	struct server_params params;
@@ -77,10 +77,10 @@ static void pidfd_ready(struct loop_source *source, uint32_t events)
 	connection_die(c, clock_now_ns());
 }
 
-/* Whether it takes a place: those that are told no, or are dead, do not. */
+/* Whether it takes a place: those that said nothing yet, or are dead, do not. */
 static bool connection_counts(const struct connection *c)
 {
-	return c->state != CONNECTION_DEAD && !c->refusal;
+	return c->state == CONNECTION_SERVING || c->state == CONNECTION_STOPPED;
 }
 
 static unsigned clients_of(const struct server *s, uid_t uid)
@@ -96,7 +96,7 @@ static unsigned clients_of(const struct server *s, uid_t uid)
 	return n;
 }
 
-/* Connections of a user that have not said hello, or are about to be told no. */
+/* Connections of a user that have not said hello. */
 static unsigned greeting_of(const struct server *s, uid_t uid)
 {
 	struct list *it;
@@ -110,33 +110,11 @@ static unsigned greeting_of(const struct server *s, uid_t uid)
 	return n;
 }
 
-PRINTF(3, 4)
-static void connection_refuse_later(struct connection *c, int code, const char *fmt, ...)
+/* Its hello will be answered with this; without a hello it goes soon. */
+static void connection_refuse(struct connection *c)
 {
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(c->refusal_text, sizeof(c->refusal_text), fmt, args);
-	va_end(args);
-	c->refusal = -code;
+	c->refused = true;
 	c->hello_deadline_ns = clock_now_ns() + REFUSED_LINGER_NS;
-	log_warn(SERVER, "client %u (pid %d): refused: %s", c->id, c->pid, c->refusal_text);
-}
-
-static void connection_judge(struct server *s, struct connection *c)
-{
-	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
-
-	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
-	if (s->clients >= max)
-		connection_refuse_later(c, EUSERS,
-					"%llu clients are connected, max_clients allows no more",
-					(unsigned long long)max);
-	else if (clients_of(s, c->uid) >= per_uid)
-		connection_refuse_later(
-			c, EUSERS,
-			"%llu clients of uid %u are connected, max_clients_per_uid allows no more",
-			(unsigned long long)per_uid, (unsigned)c->uid);
 }
 
 /* Into the loop and the list; on failure it is destroyed. */
@@ -184,11 +162,9 @@ static void server_admit(struct server *s, int socket_fd)
 	c = connection_enter(s, socket_fd, &peer);
 	if (!c)
 		return;
+	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
 	if (rc < 0)
-		connection_refuse_later(c, EMFILE, "the daemon has no descriptor left");
-	else
-		connection_judge(s, c);
-	s->clients += connection_counts(c);
+		connection_refuse(c);
 }
 
 static void listener_pause(struct server *s)
@@ -214,7 +190,7 @@ static void server_admit_by_reserve(struct server *s)
 	if (fd >= 0)
 		c = connection_enter(s, fd, &nobody);
 	if (c)
-		connection_refuse_later(c, EMFILE, "the daemon has no descriptor left");
+		connection_refuse(c);
 }
 
 static void listener_resume(struct server *s)
@@ -276,12 +252,31 @@ static int hello_answer(struct server *s, struct connection *c, struct err *err)
 	return greet_send(c->socket_fd, &reply, fds, reply.fds, err);
 }
 
+static int caps_check(const struct server *s, const struct connection *c, struct err *err)
+{
+	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
+
+	if (c->refused)
+		return err_set(err, EMFILE, "the daemon has no descriptor left");
+	if (s->clients >= max)
+		return err_set(err, EUSERS,
+			       "%llu clients are connected, max_clients allows no more",
+			       (unsigned long long)max);
+	if (clients_of(s, c->uid) >= per_uid)
+		return err_set(err, EUSERS,
+			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
+			       "no more",
+			       (unsigned long long)per_uid, (unsigned)c->uid);
+	return 0;
+}
+
 static int hello_accept(struct server *s, struct connection *c, const struct hello_request *hello,
 			struct err *err)
 {
-	int rc = c->refusal ? err_set(err, -c->refusal, "%s", c->refusal_text)
-			    : greet_judge(hello, err);
+	int rc = greet_judge(hello, err);
 
+	if (rc == 0)
+		rc = caps_check(s, c, err);
 	if (rc == 0)
 		rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
 	if (rc == 0)
@@ -294,13 +289,13 @@ static void hello_handle(struct server *s, struct connection *c, const struct he
 	struct err err = ERR_INIT;
 
 	if (hello_accept(s, c, hello, &err) == 0) {
+		s->clients++;
 		log_debug(SERVER, "client %u (pid %d, uid %u): serving namespace %.*s", c->id,
 			  c->pid, (unsigned)c->uid, (int)hello->name_space_bytes,
 			  hello->name_space);
 		return;
 	}
-	if (!c->refusal)
-		log_warn(SERVER, "client %u (pid %d): refused: %s", c->id, c->pid, err.text);
+	log_warn(SERVER, "client %u (pid %d): refused: %s", c->id, c->pid, err.text);
 	greet_refuse(c->socket_fd, err.code, err.text);
 	/* It never saw a descriptor, so that it can hold no pin. */
 	connection_die(c, clock_now_ns());
@@ -450,7 +445,7 @@ static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns
 
 	if (c->state == CONNECTION_HELLO) {
 		if (now_ns >= c->hello_deadline_ns)
-			connection_stop(c, c->refusal ? NULL : "it never said hello");
+			connection_stop(c, c->refused ? NULL : "it never said hello");
 		else
 			*next_ns = MIN(*next_ns, c->hello_deadline_ns);
 	}
