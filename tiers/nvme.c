@@ -297,8 +297,9 @@ static void arm_wake(struct nvme *n)
 	n->wake_armed = true;
 }
 
-/* Whether a completion is there that is not the poll's. The lane does not reap while it has lent
- * nothing, so a poll that ended is taken here: left in the ring, it would end every wait at once. */
+/* Whether a completion is there that is not the poll's. The lane does not reap while it has
+ * lent nothing, so a poll that ended is taken here: left in the ring, it would end every wait at
+ * once. */
 static bool pending(struct nvme *n)
 {
 	struct io_uring_cqe *cqe;

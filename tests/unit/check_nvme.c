@@ -554,7 +554,8 @@ START_TEST(wait_sleeps_until_its_time_or_a_wake_up)
 	begin_ns = clock_now_ns();
 	nvme_ops.wait(rig.tier, 20 * (int64_t)NS_PER_MS);
 	ck_assert_uint_ge(clock_now_ns() - begin_ns, 19 * NS_PER_MS);
-	/* The lane does not reap while nothing is lent: a wake-up that is over ends no later wait. */
+	/* The lane does not reap while nothing is lent: a wake-up that is over ends no later wait.
+	 */
 	ck_assert_int_eq(write(rig.wake_fd, &one, sizeof(one)), sizeof(one));
 	nvme_ops.wait(rig.tier, -1);
 	ck_assert_int_eq(read(rig.wake_fd, &value, sizeof(value)), sizeof(value));
