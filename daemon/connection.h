@@ -63,7 +63,7 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 void connection_stop(struct connection *c, const char *why);
 void connection_die(struct connection *c, uint64_t now_ns);
 
-/* Takes at most `budget` ring entries; returns how many. */
+/* Takes at most `budget` ring entries, fewer where they take long; returns how many. */
 unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns);
 size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns, uint64_t *lost);
 bool connection_pending(const struct connection *c, bool logs);
