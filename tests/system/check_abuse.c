@@ -137,7 +137,7 @@ static void scribbler(struct system *unused, void *arg)
 
 		if (wire_open(s->socket, "hostile", &w) < 0)
 			continue;
-		pins = w.control->pins.offset;
+		pins = w.pins.offset;
 		for (unsigned i = 0; i < 200; i++) {
 			scribble(&w, pins);
 			eventfd_write(w.fds[2], 1);

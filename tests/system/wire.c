@@ -84,7 +84,14 @@ static int map_all(struct wire *w)
 		w->arena[i] = map(w->fds[HELLO_FDS + i], r->arena[i].bytes, PROT_READ | PROT_WRITE);
 		ok = ok && w->arena[i];
 	}
-	return ok ? 0 : -errno;
+	if (!ok)
+		return -errno;
+	w->sq = w->control->sq;
+	w->cq = w->control->cq;
+	w->texts = w->control->texts;
+	w->payload = w->control->payload;
+	w->pins = w->control->pins;
+	return 0;
 }
 
 int wire_receive(struct wire *w)
@@ -148,7 +155,7 @@ void wire_bye(struct wire *w)
 
 void wire_submit(struct wire *w, const struct sq_entry *e)
 {
-	ring_put(wire_part(w, w->control->sq.offset), SQ_ENTRIES, &w->control->sq_tail, &w->sq_tail,
+	ring_put(wire_part(w, w->sq.offset), SQ_ENTRIES, &w->control->sq_tail, &w->sq_tail,
 		 e);
 	ring_fence();
 	if (atomic_load(&((struct table_header *)w->table)->awake) != DAEMON_POLLING)
@@ -157,7 +164,7 @@ void wire_submit(struct wire *w, const struct sq_entry *e)
 
 bool wire_poll(struct wire *w, struct cq_entry *ret)
 {
-	if (ring_take(wire_part(w, w->control->cq.offset), SQ_ENTRIES, &w->control->cq_tail,
+	if (ring_take(wire_part(w, w->cq.offset), SQ_ENTRIES, &w->control->cq_tail,
 		      &w->cq_head, ret) != 1)
 		return false;
 	atomic_store_explicit(&w->control->cq_head, w->cq_head, memory_order_release);

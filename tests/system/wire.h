@@ -17,6 +17,8 @@ struct wire {
 	int fds[HELLO_FDS + HELLO_ARENAS_MAX];
 	unsigned fd_count;
 	struct control_header *control;
+	/* Where the parts of it are, as greeted with: a test may write rubbish over the header. */
+	struct layout_array sq, cq, texts, payload, pins;
 	const struct table_header *table;
 	const struct stats_page *stats;
 	void *arena[HELLO_ARENAS_MAX]; /* in the order of the reply */
@@ -40,15 +42,15 @@ static inline void *wire_part(const struct wire *w, uint64_t offset)
 }
 static inline void *wire_payload(const struct wire *w, unsigned slot)
 {
-	return wire_part(w, w->control->payload.offset + (uint64_t)slot * PAYLOAD_BYTES);
+	return wire_part(w, w->payload.offset + (uint64_t)slot * PAYLOAD_BYTES);
 }
 static inline const char *wire_text(const struct wire *w, uint32_t id)
 {
-	return wire_part(w, w->control->texts.offset + (uint64_t)id * TEXT_BYTES);
+	return wire_part(w, w->texts.offset + (uint64_t)id * TEXT_BYTES);
 }
 static inline pin_slot *wire_pin(const struct wire *w, uint32_t index)
 {
-	return (pin_slot *)wire_part(w, w->control->pins.offset) + index;
+	return (pin_slot *)wire_part(w, w->pins.offset) + index;
 }
 static inline const struct descriptor *wire_descriptor(const struct wire *w, uint32_t index)
 {
