@@ -172,8 +172,8 @@ static int start(struct bench *b, struct err *err)
 	if (r < 0)
 		return r;
 	b->blocks = b->tier->base.bytes / block;
-	/* A few more than the depth: the lane has the next at hand when one completes. */
-	b->xfer_count = (unsigned)(b->config.options.queue_depth * 9 / 8 + 1);
+	/* Some more than the depth: the lane has the next at hand when one completes. */
+	b->xfer_count = (unsigned)(b->config.options.queue_depth * 3 / 2 + 1);
 	b->xfers = calloc(b->xfer_count, sizeof(*b->xfers));
 	b->crc = calloc(b->blocks, sizeof(*b->crc));
 	ASSERT(b->xfers != NULL && b->crc != NULL);
