@@ -377,7 +377,7 @@ static const struct config_sub fault_sub = {
 	  choices, sub }
 
 const struct config_row nvme_option_rows[] = {
-	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "32", "1", "1024", 0, NULL, NULL,
+	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "64", "1", "1024", 0, NULL, NULL,
 		   "Requests that one path has on their way at most; demand may add an eighth."),
 	OPTION_ROW("block", CONFIG_SIZE, block_bytes, "1MiB", "4KiB", "64MiB", 0, NULL, NULL,
 		   "Largest single request, and what one checksum covers; a multiple of 4KiB."),

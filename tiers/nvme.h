@@ -16,8 +16,8 @@ struct nvme_path {
 };
 extern const struct config_row nvme_path_rows[];
 
-/* The defaults of the table, for programs that read no configuration: 32 and 1 MiB. */
-#define NVME_DEPTH_DEFAULT 32
+/* The defaults of the table, for programs that read no configuration: 64 and 1 MiB. */
+#define NVME_DEPTH_DEFAULT 64
 #define NVME_BLOCK_DEFAULT 1048576
 
 enum nvme_direct { NVME_DIRECT_TRY, NVME_DIRECT_REQUIRE, NVME_DIRECT_OFF };
