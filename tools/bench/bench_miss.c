@@ -23,8 +23,8 @@
 #define SET_MAX     1024u
 #define QUICK_MAX   64u
 #define OUTSTANDING 64u
-#define BALLAST     MIB(32)
-#define BALLASTS    10u /* together more than dram */
+#define BALLAST     MIB(64) /* as the largest of `sizes`: no hole is a little too small */
+#define BALLASTS    5u      /* together more than dram */
 #define GPU         0
 #define TRIES       20u
 
