@@ -37,14 +37,17 @@ static int make_map(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
 	struct block_map *map;
-	int rc = 0;
+	int rc;
 
 	if (r->map == 0) {
 		rc = map_take_holes(e, tensor, &map);
-		if (rc == 0)
-			rc = map_set(e, r, map);
 		if (rc < 0)
 			return rc;
+		rc = map_set(e, r, map);
+		if (rc < 0) {
+			map_give(e, map);
+			return rc;
+		}
 	}
 	if (r->sources == SOURCE_ZERO)
 		source_set(e, tensor, SOURCE_NVME);
