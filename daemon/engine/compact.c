@@ -144,32 +144,33 @@ static bool empty_window(struct engine *e, uint8_t device, const struct window *
 	return moving;
 }
 
+/* Empties the window for `bytes` that costs least. Returns whether anything moves. */
+static bool try_window(struct engine *e, uint8_t device, uint64_t bytes)
+{
+	struct window w = find_window(e, device, bytes);
+
+	if (bytes == 0 || !w.found)
+		return false;
+	log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
+		  e->devices[device].tier->base.name, (unsigned long long)bytes,
+		  (unsigned long long)w.begin, (unsigned long long)w.cost);
+	return empty_window(e, device, &w);
+}
+
 bool compact(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 	struct request *q = list_first(&d->queue, struct request, link);
-	struct window w;
-	bool moving = false;
-	uint64_t bytes;
+	bool moving;
 
 	/* What an earlier round began must end before another window is chosen. */
 	if (d->compacting > 0 || d->leaving_bytes > 0 || e->now_ns < d->compact_at_ns)
 		return true;
-	bytes = take_holes(e, q);
-	w = find_window(e, device, bytes);
-	if (!w.found) {
-		/* The holes that were taken stand in the way: one window for all of it. */
-		give_holes(e, q);
-		bytes = acquire_lacking_bytes(e, q);
-		w = find_window(e, device, bytes);
-	}
-	if (bytes > 0 && w.found) {
-		log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
-			  d->tier->base.name, (unsigned long long)bytes,
-			  (unsigned long long)w.begin, (unsigned long long)w.cost);
-		moving = empty_window(e, device, &w);
-	}
+	moving = try_window(e, device, take_holes(e, q));
 	give_holes(e, q);
+	/* The holes that were taken may stand in the way: one window for all of it. */
+	if (!moving)
+		moving = try_window(e, device, acquire_lacking_bytes(e, q));
 	if (!moving)
 		d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
 	return moving;
