@@ -96,6 +96,7 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 		     struct err *err)
 {
 	const struct segments *segments = server_segments(c->server);
+	struct holder_tables tables;
 	int rc = control_create(segments, c->id, &c->control, err);
 
 	if (rc < 0)
@@ -107,10 +108,14 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 		return err_set(err, errno, "doorbell: eventfd: %s", strerror(errno));
 	c->doorbell.ready = doorbell_rang;
 	rc = loop_add(server_loop(c->server), &c->doorbell, c->doorbell_fd, EPOLLIN | EPOLLET, err);
+	tables = (struct holder_tables){ .pins = part_of(c, c->layout.pins),
+					 .fences = part_of(c, c->layout.fences),
+					 .streams = part_of(c, c->layout.streams),
+					 .deferred = part_of(c, c->layout.deferred) };
 	/* Joins the scan before the client can see a descriptor. */
 	if (rc == 0)
-		rc = engine_holder_add(server_engine(c->server), name_space, name_bytes,
-				       part_of(c, c->layout.pins), c->pid, c, &c->holder, err);
+		rc = engine_holder_add(server_engine(c->server), name_space, name_bytes, &tables,
+				       c->pid, c, &c->holder, err);
 	if (rc == 0)
 		c->state = CONNECTION_SERVING;
 	return rc;

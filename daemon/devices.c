@@ -19,13 +19,13 @@ static void device_log(const struct tier *t)
 }
 
 static int device_open(struct devices *d, const struct tier_ops *ops, const void *config,
-		       struct err *err)
+		       unsigned index, struct err *err)
 {
 	struct tier **slot = &d->tier[d->count];
 	int rc;
 
 	ASSERT(d->count < ENGINE_DEVICES_MAX);
-	rc = ops->open(config, d->topo, slot, err);
+	rc = ops->open(config, index, d->topo, slot, err);
 	if (rc < 0)
 		return rc;
 	ASSERT_OBJ(&(*slot)->base, TIER_MAGIC);
@@ -39,7 +39,7 @@ static int hbm_open(struct devices *d, const struct settings *s, struct err *err
 {
 	const struct tier_ops *ops = settings_backend(TIER_KIND_HBM, &s->tiers.hbm);
 
-	return ops ? device_open(d, ops, s->tiers.hbm.config, err) : 0;
+	return ops ? device_open(d, ops, s->tiers.hbm.config, 0, err) : 0;
 }
 
 /* What `tiers.dram.size` names holds the staging segment as well. */
@@ -62,7 +62,7 @@ static int dram_open(struct devices *d, const struct settings *s, struct err *er
 	if (parts.total_bytes > 0 && d->dram.size.bytes <= parts.total_bytes)
 		return err_set(err, EINVAL, "tiers.dram.size: nothing is left beside staging");
 	d->dram.size.bytes -= d->dram.size.permille > 0 ? 0 : parts.total_bytes;
-	return device_open(d, &dram_ops, &d->dram, err);
+	return device_open(d, &dram_ops, &d->dram, 0, err);
 }
 
 static int nvme_open(struct devices *d, const struct settings *s, struct err *err)
@@ -75,7 +75,7 @@ static int nvme_open(struct devices *d, const struct settings *s, struct err *er
 
 		ASSERT(d->nvme_count < ENGINE_DEVICES_MAX);
 		*config = (struct nvme_config){ paths[i], *settings_nvme_options(s), (unsigned)i };
-		rc = device_open(d, &nvme_ops, config, err);
+		rc = device_open(d, &nvme_ops, config, 0, err);
 		d->nvme_count += rc == 0;
 	}
 	return rc;
@@ -99,11 +99,12 @@ static void memory_introduce(struct devices *d, struct tier *t, uint64_t share_a
 
 		if (other->kind != TIER_KIND_DRAM || !other->host_base)
 			continue;
-		t->base.ops->host_memory(t, other->host_base, other->bytes);
+		t->base.ops->host_memory(t, other->host_base, other->bytes, other->bytes);
 		other->registered = true;
 	}
 	if (d->engine_staging_bytes > 0)
-		t->base.ops->host_memory(t, staging, d->engine_staging_bytes);
+		t->base.ops->host_memory(t, staging, d->engine_staging_bytes,
+					 d->engine_staging_bytes);
 }
 
 static int staging_open(struct devices *d, const struct settings *s, struct err *err)

@@ -151,7 +151,11 @@ void control_layout(uint32_t tensors, struct control_layout *ret)
 	l.payload = l.texts + SQ_ENTRIES * TEXT_BYTES;
 	l.window = l.payload + (uint64_t)PAYLOAD_SLOTS * PAYLOAD_BYTES;
 	l.logs = l.window + (uint64_t)WINDOW_SLOTS * WINDOW_BYTES;
-	l.pins = ALIGN_UP(l.logs + (uint64_t)LOGS * LOG_STRIDE, PAGE);
+	/* Pages that the client's GPU reaches, and nothing else in them. */
+	l.fences = ALIGN_UP(l.logs + (uint64_t)LOGS * LOG_STRIDE, PAGE);
+	l.streams = l.fences + FENCES * sizeof(struct fence);
+	l.deferred = ALIGN_UP(l.streams + STREAMS * sizeof(struct stream_word), PAGE);
+	l.pins = ALIGN_UP(l.deferred + (uint64_t)STREAMS * DEFERRED_STRIDE, PAGE);
 	l.bytes = ALIGN_UP(l.pins + (uint64_t)tensors * sizeof(pin_slot), PAGE);
 	/* Lanes want copy windows that a device can take directly. */
 	ASSERT(l.window % PAGE == 0 && l.payload % PAGE == 0);
@@ -175,6 +179,9 @@ static void control_header_write(const struct segments *s, uint32_t client_id,
 	h->window = (struct layout_array){ l->window, WINDOW_BYTES, WINDOW_SLOTS };
 	h->logs = (struct layout_array){ l->logs, LOG_STRIDE, LOGS };
 	h->pins = (struct layout_array){ l->pins, sizeof(pin_slot), s->tensors };
+	h->fences = (struct layout_array){ l->fences, sizeof(struct fence), FENCES };
+	h->streams = (struct layout_array){ l->streams, sizeof(struct stream_word), STREAMS };
+	h->deferred = (struct layout_array){ l->deferred, DEFERRED_STRIDE, STREAMS };
 	h->server_version = PROTOCOL_MINOR;
 }
 

@@ -54,7 +54,7 @@ static inline struct stats_page *segments_stats(const struct segments *segments)
 /* Where the parts of a control segment are. Computed, never read back from the segment, where its
  * client could have changed it. */
 struct control_layout {
-	uint64_t sq, cq, texts, payload, window, logs, pins, bytes;
+	uint64_t sq, cq, texts, payload, window, logs, fences, streams, deferred, pins, bytes;
 };
 void control_layout(uint32_t tensors, struct control_layout *ret);
 /* C of one client, its header written. */

@@ -72,6 +72,9 @@ static int check_control(const struct control_header *h, const struct hello_repl
 	    !array_ok(&h->payload, total, PAYLOAD_BYTES, 1, 64) ||
 	    !array_ok(&h->window, total, WINDOW_BYTES, 1, 64) ||
 	    !array_ok(&h->logs, total, LOG_STRIDE, 0, 4096) ||
+	    !array_ok(&h->fences, total, sizeof(struct fence), 1, FENCES) ||
+	    !array_ok(&h->streams, total, sizeof(struct stream_word), 1, STREAMS) ||
+	    !array_ok(&h->deferred, total, DEFERRED_STRIDE, h->streams.count, h->streams.count) ||
 	    !array_ok(&h->pins, total, sizeof(pin_slot), tensors, tensors) ||
 	    !power_of_two(h->sq.count))
 		return err_set(err, EPROTO, "control segment: sizes that cannot be");

@@ -62,8 +62,8 @@ static void say_nodes(struct tier_base *base, const struct topo_share *shares, u
 				       shares[i].bytes >> 20, shares[i].os_index);
 }
 
-static int dram_open(const void *config, const struct topology *topo, struct tier **ret,
-		     struct err *err)
+static int dram_open(const void *config, unsigned index, const struct topology *topo,
+		     struct tier **ret, struct err *err)
 {
 	const struct dram_config *c = config;
 	struct topo_share shares[TOPO_NODES_MAX];

@@ -68,11 +68,11 @@ static int fault_export(struct tier *t, struct arena_token *ret, struct err *err
 	return inner->base.ops->export_arena(inner, ret, err);
 }
 
-static void fault_host_memory(struct tier *t, void *base, size_t bytes)
+static void fault_host_memory(struct tier *t, void *base, size_t bytes, size_t ready)
 {
 	struct tier *inner = fault_of(t)->inner;
 
-	inner->base.ops->host_memory(inner, base, bytes);
+	inner->base.ops->host_memory(inner, base, bytes, ready);
 }
 
 static void fault_staging(struct tier *t, void *base, size_t bytes)

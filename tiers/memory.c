@@ -25,8 +25,8 @@ const struct config_row memory_rows[] = {
 };
 /* clang-format on */
 
-static int memory_open(const void *config, const struct topology *topo, struct tier **ret,
-		       struct err *err)
+static int memory_open(const void *config, unsigned index, const struct topology *topo,
+		       struct tier **ret, struct err *err)
 {
 	const struct memory_config *c = config;
 	struct arena_options options = { .name = "hbm0",

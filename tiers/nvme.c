@@ -128,8 +128,8 @@ static struct nvme *create(const struct nvme_config *config)
 	return n;
 }
 
-static int nvme_open(const void *config, const struct topology *topo, struct tier **ret,
-		     struct err *err)
+static int nvme_open(const void *config, unsigned index, const struct topology *topo,
+		     struct tier **ret, struct err *err)
 {
 	const struct nvme_config *c = config;
 	char name[64];
@@ -166,7 +166,7 @@ static void nvme_close(struct tier *t)
 	destroy(n);
 }
 
-static void nvme_host_memory(struct tier *t, void *base, size_t bytes)
+static void nvme_host_memory(struct tier *t, void *base, size_t bytes, size_t ready)
 {
 	struct nvme *n = nvme_of(t);
 
@@ -186,7 +186,8 @@ static void nvme_staging(struct tier *t, void *base, size_t bytes)
 	for (unsigned i = 0; i < n->bounce_count; i++)
 		n->bounce[i] = n->staging + (uint64_t)i * n->base.block;
 	n->bounce_free = n->bounce_count;
-	nvme_host_memory(t, base, (uint64_t)n->bounce_count * n->base.block);
+	bytes = (size_t)n->bounce_count * n->base.block;
+	nvme_host_memory(t, base, bytes, bytes);
 }
 
 /* Lane */

@@ -25,9 +25,19 @@ enum tier_kind { TIER_KIND_HBM, TIER_KIND_DRAM, TIER_KIND_NVME, TIER_KINDS };
 enum xfer_op {
 	XFER_READ,  /* tier [offset, bytes) -> host */
 	XFER_WRITE, /* host -> tier [offset, bytes) */
-	XFER_ZERO,  /* tier [offset, bytes) becomes zeros (mapped tiers) */
+	XFER_ZERO,  /* every byte of tier [offset, bytes) becomes `value` (mapped tiers) */
 	XFER_COPY,  /* tier [from, bytes) -> tier [offset, bytes), may overlap (mapped tiers) */
 	XFER_SYNC,  /* everything written before it is durable (nvme) */
+	/* Of tiers whose memory comes and goes in slabs; one whole slab each. -ENOMEM: it is not to
+	 * be had now. Nothing reads or writes a slab before BACK has come back, nor from UNBACK on.
+	 */
+	XFER_BACK,
+	XFER_UNBACK,
+	/* Host memory [host, bytes), announced by host_memory() and ready from now on, is
+	 * registered with the device (tiers with host_memory()). Failure is not an error: it falls
+	 * back, and the result is 0. */
+	XFER_PIN,
+	XFER_OPS
 };
 
 enum xfer_priority { XFER_DEMAND, XFER_WRITE_BACK, XFER_PREFETCH, XFER_PRIORITIES };
@@ -37,25 +47,30 @@ enum xfer_priority { XFER_DEMAND, XFER_WRITE_BACK, XFER_PREFETCH, XFER_PRIORITIE
 struct xfer {
 	struct list link; /* the holder's: owner's list, then the lane's */
 	uint8_t op, priority;
+	uint8_t value;         /* ZERO: 0, or 0xff where what could not be read is marked */
 	uint64_t offset, from; /* bytes in the tier */
 	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is
 				  aligned to GRANULE and large enough for the rounded length */
 	void *host;
-	uint32_t crc; /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
-	void *owner;  /* the engine's move */
+	uint32_t crc;  /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
+	void *owner;   /* the engine's move */
 	uint32_t part; /* the engine's: which piece of the move */
 
-	int result;      /* 0 or -errno; -EBADMSG: the CRC did not match */
-	char cause[96];  /* what failed, "" on success: "read of 4096 of 1048576 bytes at 0x... " */
+	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV: the device is lost for good, all
+	 * that stood in it is gone and nothing will work there any more */
+	int result;
+	char cause[96]; /* what failed, "" on success: "read of 4096 of 1048576 bytes at 0x... " */
 	uint64_t begin_ns, end_ns; /* when the lane took it up and was done with it */
 	uint32_t retries;
 };
 
 /* What a client maps (hbm, dram). Descriptors belong to the tier; the server dups by sending. */
 struct arena_token {
-	int fd;
-	uint64_t bytes;     /* of the mapping */
-	uint64_t alignment; /* of offsets, at least 512 */
+	int fd;              /* -1: each slab has one of its own, see slab_fd() */
+	uint64_t bytes;      /* of the mapping */
+	uint64_t alignment;  /* of offsets, at least 512 */
+	uint64_t slab_bytes; /* where fd is -1: bytes is a multiple of it */
+	uint8_t uuid[16];    /* of the GPU that must map it; zeros: host memory, any process can */
 };
 
 struct topology; /* tiers/topo.h: CPUs and NUMA nodes of this machine */
@@ -66,14 +81,20 @@ struct tier_base {
 	uint32_t magic;
 	const struct tier_ops *ops;
 	enum tier_kind kind;
-	uint64_t bytes;    /* capacity after rounding; extents lie in [0, bytes) */
-	void *host_base;   /* where the daemon itself maps the arena; NULL for nvme */
-	uint32_t block;    /* nvme: largest single transfer, bytes; else 0: any */
-	uint32_t alignment;/* nvme: of offset and length on the device; 1 elsewhere */
-	bool registered;   /* a device holds on to the pages (host_memory): no trim() */
+	uint64_t bytes;     /* capacity after rounding; extents lie in [0, bytes) */
+	void *host_base;    /* where the daemon itself maps the arena; NULL for nvme */
+	uint32_t block;     /* nvme: largest single transfer, bytes; else 0: any */
+	uint32_t alignment; /* nvme: of offset and length on the device; 1 elsewhere */
+	bool registered;    /* a device holds on to the pages (host_memory): no trim() */
+	/* Memory that comes and goes: slab i is [i * slab_bytes, + slab_bytes), the last one
+	 * perhaps shorter. 0: all of it is there as long as the tier is open. */
+	uint64_t slab_bytes;
+	uint64_t backed_bytes; /* what open() has backed: the first whole slabs */
+	bool on_demand; /* slabs are made when room is wanted and given back when idle; else all are
+			   made one after the other, as soon as the lanes run */
 	uint64_t staging_want_bytes; /* share of the staging segment it would like; 0: none */
-	char name[64];     /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
-	char chosen[256];  /* what probing chose: "direct, fixed buffers, depth 32" */
+	char name[64];               /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
+	char chosen[256];            /* what probing chose: "direct, fixed buffers, depth 32" */
 };
 #define TIER_MAGIC 0x7469657bu
 
@@ -87,19 +108,28 @@ struct tier_ops {
 	enum tier_kind kind;
 	const struct config_row *rows;
 	size_t config_size;
-	/* C. Takes the memory, reserves the space, probes; `config` stays valid until close. What
-	 * comes back is called by its own base.ops, which differ where faults stand around it. */
-	int (*open)(const void *config, const struct topology *topo, struct tier **ret,
-		    struct err *err);
+	/* C, optional: how many tiers this configuration stands for (one a GPU), or -errno. NULL:
+	 * one. */
+	int (*count)(const void *config, struct err *err);
+	/* C. Takes the memory, reserves the space, probes; `config` stays valid until close,
+	 * `index` is below count(). What comes back is called by its own base.ops, which differ
+	 * where faults stand around it. */
+	int (*open)(const void *config, unsigned index, const struct topology *topo,
+		    struct tier **ret, struct err *err);
 	/* C. After the lane has stopped. */
 	void (*close)(struct tier *t);
 	/* C, optional. */
 	int (*export_arena)(struct tier *t, struct arena_token *ret, struct err *err);
-	/* C, optional, before lane_start: host memory that xfers will point into, which the backend
-	 * may register with its device. Failure to register is not an error; it falls back. Pages
-	 * of it must not be trimmed: the device would go on with the old ones, that nobody maps.
-	 * The caller marks the tier that they are of as `registered`. */
-	void (*host_memory)(struct tier *t, void *base, size_t bytes);
+	/* C, optional, before lane_start: host memory that xfers will point into, of which the
+	 * first `ready` bytes are there and may be registered with the device now; the rest follows
+	 * piece by piece by XFER_PIN, and no xfer points into a piece before. Failure to register
+	 * is not an error; it falls back. Pages of it must not be trimmed: the device would go on
+	 * with the old ones, that nobody maps. The caller marks the tier that they are of as
+	 * `registered`. */
+	void (*host_memory)(struct tier *t, void *base, size_t bytes, size_t ready);
+	/* C, optional: the descriptor by which another process maps the backed slab at `offset`;
+	 * the tier's, which closes it at UNBACK. */
+	int (*slab_fd)(struct tier *t, uint64_t offset);
 	/* C, optional, before lane_start: the backend's share of the daemon's staging segment:
 	 * whole pages, perhaps less than it wanted (never less than one block). It stands
 	 * between the CRC of what is written and the device: nobody changes the bytes there. */

@@ -37,6 +37,9 @@ struct engine_hooks {
 			 uint64_t value, const char *text);
 	/* A dead holder's last fact was taken over: its pin table is not looked at any more. */
 	void (*holder_gone)(void *ctx, struct holder *holder);
+	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told;
+	 * engine_slab_gone() or its death answers. */
+	void (*slab_unmap)(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
 };
 
 struct engine_watermark {
@@ -55,6 +58,9 @@ struct engine_params {
 	void *records;              /* engine_records_bytes(tensors) zero bytes, sparse */
 	struct tier *devices[ENGINE_DEVICES_MAX]; /* at least one of dram; at most one dram */
 	unsigned device_count;                    /* the arena number in word1 is the index here */
+	/* Of dram, [0, dram_zone_bytes): for SPEC_DEVICE_COPY tensors alone; a multiple of its
+	 * slabs. 0: there is no such zone and no such tensor. */
+	uint64_t dram_zone_bytes;
 	/* Memory of the daemon alone, aligned to GRANULE; may be NULL without nvme where there is
 	 * one GPU at most. */
 	void *staging;
@@ -79,10 +85,19 @@ void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns);
 /* Xfers lent out now. */
 unsigned engine_in_flight(const struct engine *e);
 
-/* Holders. `pins` is the holder's pin table in C; it joins the scan at once. `pid` is for messages.
- */
-int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
-		      int pid, void *user, struct holder **ret, struct err *err);
+/* What the engine reads and writes in C of a holder. The fences part may be NULL: then ACQUIRE_ON
+ * completes as ACQUIRE does, when everything is in place. */
+struct holder_tables {
+	pin_slot *pins;
+	struct fence *fences;              /* FENCES */
+	const struct stream_word *streams; /* STREAMS */
+	struct deferred_ring *deferred;    /* STREAMS */
+};
+
+/* Holders. The pin table joins the scan at once. `pid` is for messages. */
+int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes,
+		      const struct holder_tables *tables, int pid, void *user, struct holder **ret,
+		      struct err *err);
 void *engine_holder_user(const struct holder *h);
 /* HUP: nothing is granted any more, requests are cancelled without completion; pins still count. */
 void engine_holder_stop(struct engine *e, struct holder *h);
@@ -94,6 +109,7 @@ struct engine_spec {
 	const char *name; /* NULL: unnamed */
 	size_t name_bytes;
 	uint8_t class_, dtype, ndim;
+	uint64_t flags; /* SPEC_* */
 	uint64_t shape[8];
 };
 /* These answer at once: 0 or -errno with the sentence in `err`. */
@@ -109,6 +125,14 @@ int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t
 		 uint64_t now_ns, struct err *err);
 void engine_step(struct engine *e, struct holder *h, uint64_t now_ns);
 void engine_trim(struct engine *e);
+
+/* Slabs that clients map one by one. The descriptor of a backed slab, the tier's; from now on the
+ * holder counts as having it mapped. -EINVAL: no such slab; -EAGAIN: it has no memory now. */
+int engine_slab_fd(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		   uint64_t *ret_bytes, struct err *err);
+/* The holder has unmapped it, or never did (its descriptor could not be sent). */
+int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		     uint64_t now_ns, struct err *err);
 void engine_mark(struct engine *e);
 /* One wire_info with names; returns bytes written, 0 when `room` is too small, -ESTALE. */
 int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err);
@@ -120,6 +144,16 @@ size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint3
 void engine_acquire(struct engine *e, struct holder *h, uint32_t request,
 		    const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
 		    uint64_t deadline_ns, uint64_t now_ns);
+/* As engine_acquire(), for a GPU's place; completes as soon as every tensor stands there or has an
+ * extent there into which it is being moved (FILLING, which may be pinned). The value is a
+ * fence_token() that holds once all are there, 0 when they are. Out of fences: it completes when
+ * everything is there, with value 0. */
+void engine_acquire_on(struct engine *e, struct holder *h, uint32_t request,
+		       const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
+		       uint64_t deadline_ns, uint64_t now_ns);
+/* Takes in what is due in the holder's rings of deferred releases: cheap when they are empty. The
+ * engine does it by itself before it looks for unpins. */
+void engine_deferred(struct engine *e, struct holder *h, uint64_t now_ns);
 void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns);
 /* `window`: WINDOW_BYTES of the client's segment; bytes <= WINDOW_BYTES, inside the tensor. */

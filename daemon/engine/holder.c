@@ -32,8 +32,9 @@ static int take_id(struct engine *e, uint32_t *ret)
 	return 0;
 }
 
-int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
-		      int pid, void *user, struct holder **ret, struct err *err)
+int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes,
+		      const struct holder_tables *tables, int pid, void *user, struct holder **ret,
+		      struct err *err)
 {
 	struct holder *h;
 	uint32_t id;
@@ -52,7 +53,10 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 	}
 	*h = (struct holder){ .magic = HOLDER_MAGIC,
 			      .id = id,
-			      .pins = pins,
+			      .pins = tables->pins,
+			      .fences = tables->fences,
+			      .streams = tables->streams,
+			      .deferred = tables->deferred,
 			      .pid = pid,
 			      .name_space = ns,
 			      .first = TENSOR_NONE,

@@ -131,6 +131,9 @@ struct holder {
 	uint32_t magic, id;
 	struct list link; /* e->holders or e->tombstones */
 	pin_slot *pins;
+	struct fence *fences; /* NULL: it has none, nor the next two */
+	const struct stream_word *streams;
+	struct deferred_ring *deferred;
 	int pid;
 	uint16_t name_space;
 	bool stopped, dead;

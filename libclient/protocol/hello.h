@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes over the socket (SOCK_SEQPACKET): one hello, one answer with descriptors, and a BYE.
+ * What goes over the socket (SOCK_SEQPACKET): one hello, one answer with descriptors, messages
+ * about slabs from the daemon, and a BYE.
  */
 #ifndef TIERD_PROTOCOL_HELLO_H
 #define TIERD_PROTOCOL_HELLO_H
@@ -23,19 +24,22 @@ struct hello_arena {
 	uint16_t arena; /* as in word1 */
 	uint8_t place;  /* as in word0 */
 	uint8_t reserved0[5];
-	uint64_t bytes; /* of the mapping */
+	uint64_t bytes;      /* of the mapping */
+	uint64_t slab_bytes; /* 0: one descriptor came with this answer; else see OP_SLAB */
+	uint64_t zone_bytes; /* dram: SPEC_DEVICE_COPY tensors stand in [0, zone_bytes) */
+	uint8_t uuid[16];    /* of the GPU; zeros: host memory stands in for it */
 };
-static_assert(sizeof(struct hello_arena) == 16, "");
+static_assert(sizeof(struct hello_arena) == 48, "");
 
 /* Descriptors that come with an answer of result 0, in this order: C, T, doorbell (eventfd), stats
- * page, then one an arena. */
+ * page, then one an arena that has no slabs. */
 #define HELLO_FDS 4
 
 struct hello_reply {
 	uint32_t magic;
 	uint16_t major, minor;
 	int32_t result; /* 0 or -errno, then `text` says why */
-	uint32_t fds;   /* HELLO_FDS + arenas */
+	uint32_t fds;   /* HELLO_FDS + arenas without slabs */
 	uint64_t features;
 	uint64_t boot_id;
 	uint32_t client_id, arenas;
@@ -43,7 +47,19 @@ struct hello_reply {
 	struct hello_arena arena[HELLO_ARENAS_MAX];
 	char text[256];
 };
-static_assert(sizeof(struct hello_reply) == 64 + 256 + 256, "");
+static_assert(sizeof(struct hello_reply) == 64 + 16 * 48 + 256, "");
+
+/* Daemon to client, after the hello. MAP comes with one descriptor, before the completion of the
+ * OP_SLAB that asked. UNMAP: nothing stands in that slab any more; its memory is free once every
+ * client that mapped it has said SLAB_GONE or is dead. A slab that a client unmaps by itself it
+ * asks for again before it uses it. */
+enum { SLAB_MAP = 1, SLAB_UNMAP = 2 };
+struct hello_slab {
+	uint32_t magic;
+	uint16_t kind, arena;
+	uint64_t offset, bytes;
+};
+static_assert(sizeof(struct hello_slab) == 24, "");
 
 /* The library's last message, after its last unmapping: {PROTOCOL_MAGIC, "BYE\0"}. */
 struct hello_bye {

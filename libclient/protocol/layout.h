@@ -7,7 +7,8 @@
  *  T  descriptor table, one a domain: the daemon writes, clients map it read-only.
  *  C  control segment, one a client: its owner and the daemon write; all that is read from it is
  *     copied once and then validated.
- *  D,G arenas: offsets in them come from descriptors.
+ *  D,G arenas: offsets in them come from descriptors. An arena of GPU memory is mapped slab by
+ * slab; the descriptors of its slabs come over the socket when a client asks (OP_SLAB).
  */
 #ifndef TIERD_PROTOCOL_LAYOUT_H
 #define TIERD_PROTOCOL_LAYOUT_H
@@ -19,7 +20,7 @@
 
 #define PROTOCOL_MAGIC 0x64726574u /* "terd" */
 #define PROTOCOL_MAJOR 0
-#define PROTOCOL_MINOR 1
+#define PROTOCOL_MINOR 2
 
 #define PROTOCOL_PLACE_HOST 0xffu
 #define PROTOCOL_NAME_MAX   255u
@@ -168,7 +169,8 @@ struct control_header {
 	struct layout_array sq, cq, texts, payload, window, logs, pins;
 	uint64_t inflight_offset; /* reserved for the in-flight log of warm restart: 0 */
 	uint64_t client_version, server_version;
-	uint64_t reserved0[13];
+	struct layout_array fences, streams, deferred;
+	uint64_t reserved0[7];
 	/* One cache line each: who writes stands beside it. */
 	_Alignas(64) _Atomic uint32_t sq_tail; /* client: entries submitted */
 	_Alignas(64) _Atomic uint32_t sq_head; /* daemon: entries taken */
@@ -206,6 +208,71 @@ struct access_log {
 };
 static_assert(offsetof(struct access_log, entries) == LOG_HEADER, "");
 static_assert(sizeof(struct access_log) == LOG_STRIDE, "");
+
+/* ---- GPU fences ----
+ * `fences` and `streams` follow each other in whole pages of their own, which the client registers
+ * with CUDA; the daemon reads and writes them with the CPU alone and never makes a GPU wait. */
+
+#define FENCES           1024u
+#define STREAMS          32u
+#define DEFERRED_ENTRIES 1024u
+#define DEFERRED_HEADER  128u
+#define DEFERRED_STRIDE  (DEFERRED_HEADER + DEFERRED_ENTRIES * 16u)
+
+/* An ACQUIRE_ON completes when room is reserved, and names {fence, value}: the tensors are there
+ * once `value` of that fence is greater or equal. The daemon takes a fence, hands out its value +
+ * 1, stores that when all moves have ended, and takes the fence again only after that, so a word
+ * only grows. Every value that was handed out is stored, also when a move fails: then `failed_at`
+ * has the value and the rest says what failed, stored before `value`. Daemon writes; a client
+ * stores values itself only once the daemon is dead. */
+struct fence {
+	_Atomic uint64_t value;
+	_Atomic uint64_t failed_at; /* of the last failure, 0: none yet */
+	int32_t result;             /* -errno of it */
+	uint32_t index, generation; /* the tensor that failed */
+	uint32_t reserved0;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct fence) == 64, "");
+
+/* One a CUDA stream of the client, which its GPU writes: all releases of ring [same index] up to
+ * `value` may take effect. Grows by one each release_on(). */
+struct stream_word {
+	_Atomic uint64_t value;
+	uint64_t reserved[7];
+};
+static_assert(sizeof(struct stream_word) == 64, "");
+
+/* Pins that end when a stream gets there. Client produces, daemon consumes: it lowers one pin of
+ * `access` in slot `index`, once, when the stream's word is greater or equal to `value`. */
+struct deferred_entry {
+	uint32_t index, access;
+	uint64_t value;
+};
+struct deferred_ring {
+	_Atomic uint32_t tail; /* client: entries stored, free-running */
+	uint32_t reserved0[15];
+	_Atomic uint32_t head; /* daemon: entries taken */
+	uint32_t reserved1[15];
+	struct deferred_entry entries[DEFERRED_ENTRIES];
+};
+static_assert(offsetof(struct deferred_ring, head) == 64, "");
+static_assert(offsetof(struct deferred_ring, entries) == DEFERRED_HEADER, "");
+static_assert(sizeof(struct deferred_ring) == DEFERRED_STRIDE, "");
+
+/* cq_entry.value of ACQUIRE_ON; 0: everything is in place, there is nothing to wait for. */
+static inline uint64_t fence_token(uint32_t fence, uint64_t value)
+{
+	return (uint64_t)fence << 48 | value;
+}
+static inline uint32_t fence_token_index(uint64_t token)
+{
+	return (uint32_t)(token >> 48);
+}
+static inline uint64_t fence_token_value(uint64_t token)
+{
+	return token & 0xffffffffffffull;
+}
 
 static inline uint64_t log_entry_make(uint32_t index, uint8_t place, uint8_t access,
 				      uint64_t position)
@@ -273,11 +340,14 @@ struct wire_handle {
 	uint32_t index, generation;
 };
 
+/* The same value as in tierd.h. */
+enum { SPEC_DEVICE_COPY = 1 };
+
 /* CREATE: packed one after the other, each padded with its name to 8 bytes. */
 struct wire_spec {
 	uint32_t bytes;                          /* of this record, name and padding included */
 	uint8_t class_, dtype, ndim, name_bytes; /* name_bytes 0: unnamed */
-	uint64_t flags;
+	uint64_t flags;                          /* SPEC_* */
 	uint64_t shape[8];
 	/* char name[name_bytes], zero padding */
 };

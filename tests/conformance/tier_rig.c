@@ -88,7 +88,7 @@ static void give_memory(struct rig *rig)
 
 	rig->host = map(RIG_HOST_BYTES);
 	if (ops->host_memory != NULL)
-		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES);
+		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES, RIG_HOST_BYTES);
 	rig->staging_bytes = rig->tier->base.staging_want_bytes;
 	ck_assert(rig->staging_bytes == 0 || ops->staging != NULL);
 	if (rig->staging_bytes == 0)
@@ -129,7 +129,7 @@ bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
 		return false;
 	}
 	ck_assert_int_eq(topo_open(&rig->topo, &err), 0);
-	r = ops->open(rig->config, rig->topo, &rig->tier, &err);
+	r = ops->open(rig->config, 0, rig->topo, &rig->tier, &err);
 	ck_assert_msg(r == 0, "%s: open: %s", ops->name, err.text);
 	if (fault != NULL)
 		ck_assert_int_eq(fault_wrap(rig->tier, fault, &rig->tier, &err), 0);

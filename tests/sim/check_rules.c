@@ -167,8 +167,9 @@ static struct holder *join(struct rig *r, const char *name_space, pin_slot *pins
 	struct holder *h;
 	struct err err = ERR_INIT;
 
-	ck_assert_int_eq(engine_holder_add(r->world.engine, name_space, strlen(name_space), pins,
-					   200, NULL, &h, &err),
+	ck_assert_int_eq(engine_holder_add(r->world.engine, name_space, strlen(name_space),
+					   &(struct holder_tables){ .pins = pins }, 200, NULL, &h,
+					   &err),
 			 0);
 	return h;
 }

@@ -32,7 +32,8 @@ struct flicker *flicker_start(struct engine *e)
 	struct err err = ERR_INIT;
 
 	ASSERT(f != NULL);
-	ASSERT(engine_holder_add(e, "a", 1, f->pins, 999, NULL, &f->holder, &err) == 0);
+	ASSERT(engine_holder_add(e, "a", 1, &(struct holder_tables){ .pins = f->pins }, 999, NULL,
+				 &f->holder, &err) == 0);
 	ASSERT(pthread_create(&f->thread, NULL, flicker_main, f) == 0);
 	return f;
 }

@@ -30,8 +30,10 @@ struct rig *rig_open(struct world_shape shape)
 
 	world_open(&r->world, 1, shape, policy_all[0], &hooks);
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)
-		ASSERT(engine_holder_add(r->world.engine, "a", 1, r->client[i].pins, 100 + (int)i,
-					 &r->client[i], &r->client[i].holder, &err) == 0);
+		ASSERT(engine_holder_add(r->world.engine, "a", 1,
+					 &(struct holder_tables){ .pins = r->client[i].pins },
+					 100 + (int)i, &r->client[i], &r->client[i].holder,
+					 &err) == 0);
 	return r;
 }
 

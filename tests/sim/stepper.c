@@ -339,7 +339,8 @@ static struct client *new_client(struct stepper *s, unsigned i)
 	c->name_space = i % 2;
 	c->pid = (int)(1000 + i);
 	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
-	ASSERT(engine_holder_add(s->world.engine, name_space, 1, c->pins, c->pid, c, &c->holder,
+	ASSERT(engine_holder_add(s->world.engine, name_space, 1,
+				 &(struct holder_tables){ .pins = c->pins }, c->pid, c, &c->holder,
 				 &err) == 0);
 	return c;
 }

@@ -54,7 +54,7 @@ static struct tier *open_dram(struct dram_config *c, const struct topology *topo
 	struct err err = ERR_INIT;
 	struct tier *t;
 
-	ck_assert_msg(dram_ops.open(c, topo, &t, &err) == 0, "%s", err.text);
+	ck_assert_msg(dram_ops.open(c, 0, topo, &t, &err) == 0, "%s", err.text);
 	return t;
 }
 
@@ -107,7 +107,7 @@ START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched
 
 	ck_assert_int_eq(limits_read("", &limits, &err), 0);
 	c.size.bytes = limits.available.bytes + GIB(1);
-	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -ENOMEM);
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
 	ck_assert_ptr_null(t);
 	snprintf(wanted, sizeof(wanted), "dram: %" PRIu64 " MiB are wanted", c.size.bytes >> 20);
 	ck_assert_msg(strstr(err.text, wanted) != NULL, "%s", err.text);
@@ -126,7 +126,7 @@ START_TEST(the_memory_backend_is_refused_alike)
 
 	ck_assert_int_eq(limits_read("", &limits, &err), 0);
 	c.size.bytes = limits.available.bytes + GIB(1);
-	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), -ENOMEM);
+	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), -ENOMEM);
 	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
 }
 END_TEST
@@ -145,7 +145,7 @@ START_TEST(a_stop_does_not_wait_for_memory_to_be_touched)
 	sigaddset(&term, SIGTERM);
 	sigprocmask(SIG_BLOCK, &term, NULL);
 	kill(getpid(), SIGTERM);
-	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -EINTR);
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -EINTR);
 	ck_assert_msg(strstr(err.text, "told to stop") != NULL, "%s", err.text);
 	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(64));
 	ck_assert_int_eq(sigwait(&term, &signal), 0);
@@ -228,7 +228,7 @@ START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 		topo_close(topo);
 		return;
 	}
-	ck_assert_int_eq(dram_ops.open(&c, topo, &t, &err), -ENOMEM);
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
 	ck_assert_msg(strstr(err.text, folder) != NULL, "%s", err.text);
 	c.size = (struct config_bytes){ .permille = 500 };
 	t = open_dram(&c, topo);
@@ -246,7 +246,7 @@ START_TEST(huge_pages_are_had_refused_or_done_without_as_asked)
 	bool pool = hugepage_pool_bytes() >= MIB(34);
 	struct err err = ERR_INIT;
 	struct tier *t;
-	int r = dram_ops.open(&c, topo, &t, &err);
+	int r = dram_ops.open(&c, 0, topo, &t, &err);
 
 	if (pool) {
 		ck_assert_msg(r == 0, "%s", err.text);
@@ -303,12 +303,12 @@ START_TEST(the_memory_backend_reserves_all_and_touches_nothing)
 	struct tier *t;
 
 	log_configure("warn");
-	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), 0);
 	ck_assert_uint_eq(file_bytes(t), MIB(200));
 	ck_assert_uint_lt(status_bytes("VmRSS:") - before, MIB(8));
 	t->base.ops->close(t);
 	c.size = (struct config_bytes){ .permille = 100 };
-	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), -EINVAL);
+	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(err.text, "%"));
 }
 END_TEST
@@ -370,7 +370,7 @@ START_TEST(a_bandwidth_is_kept_asleep)
 	struct tier *t;
 	double cpu;
 
-	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), 0);
 	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
 	memset(x.host, 1, x.bytes);
 	memset(t->base.host_base, 1, x.bytes);
@@ -404,7 +404,7 @@ START_TEST(faults_of_the_configuration_stand_around_the_tier)
 		      err.text);
 	ck_assert_uint_eq(c.size.bytes, MIB(4));
 	ck_assert_uint_eq(c.bandwidth, 0);
-	ck_assert_int_eq(memory_ops.open(&c, NULL, &t, &err), 0);
+	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), 0);
 	ck_assert_ptr_ne(t->base.ops, &memory_ops);
 	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
 	memset(x.host, 3, x.bytes);

@@ -447,7 +447,7 @@ START_TEST(a_device_is_taken_once_and_its_ends_stay_as_they_were)
 	rig.config.path.size = (struct config_bytes){ 0, 1000 };
 	rig_start(&rig);
 	second = rig.config;
-	ck_assert_int_eq(nvme_ops.open(&second, NULL, &tier, &err), -EBUSY);
+	ck_assert_int_eq(nvme_ops.open(&second, 0, NULL, &tier, &err), -EBUSY);
 	ck_assert_ptr_nonnull(strstr(err.text, "in use"));
 	ck_assert_uint_eq(rig.tier->base.bytes,
 			  ALIGN_DOWN((MIB(64) - 2 * NVME_DEVICE_EDGE) / 1000 * 1000, GRANULE));

@@ -117,7 +117,7 @@ static void small_memlock(struct rig *rig)
 	rig->staging = mmap(NULL, rig->staging_bytes, PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	nvme_ops.staging(rig->tier, rig->staging, rig->staging_bytes);
-	nvme_ops.host_memory(rig->tier, rig->host, rig->host_bytes);
+	nvme_ops.host_memory(rig->tier, rig->host, rig->host_bytes, rig->host_bytes);
 	CHILD(nvme_ops.lane_start(rig->tier, rig->wake_fd, &err) == 0);
 	/* 4 MiB of staging may fit, unless another process of this user has locked as much; 40 MiB
 	 * of host memory do not. */

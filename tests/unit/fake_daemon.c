@@ -51,6 +51,9 @@ static uint64_t control_bytes(struct control_header *h)
 	h->payload = array(&at, PAYLOAD_BYTES, PAYLOAD_SLOTS);
 	h->window = array(&at, WINDOW_BYTES, WINDOW_SLOTS);
 	h->logs = array(&at, LOG_STRIDE, LOGS);
+	h->fences = array(&at, sizeof(struct fence), FENCES);
+	h->streams = array(&at, sizeof(struct stream_word), STREAMS);
+	h->deferred = array(&at, DEFERRED_STRIDE, STREAMS);
 	h->pins = array(&at, sizeof(pin_slot), FAKE_TENSORS);
 	return at;
 }

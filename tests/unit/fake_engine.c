@@ -37,15 +37,16 @@ void fake_engine_gone(struct holder *h)
 	server_holder_gone(h);
 }
 
-int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes, pin_slot *pins,
-		      int pid, void *user, struct holder **ret, struct err *err)
+int engine_holder_add(struct engine *e, const char *name_space, size_t name_bytes,
+		      const struct holder_tables *tables, int pid, void *user, struct holder **ret,
+		      struct err *err)
 {
 	for (unsigned i = 0; i < FAKE_HOLDERS; i++) {
 		struct holder *h = &e->holders[i];
 
 		if (h->used)
 			continue;
-		*h = (struct holder){ .user = user, .pins = pins, .used = true };
+		*h = (struct holder){ .user = user, .pins = tables->pins, .used = true };
 		memcpy(h->name_space, name_space, name_bytes);
 		*ret = h;
 		return 0;

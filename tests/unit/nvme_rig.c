@@ -57,7 +57,7 @@ void rig_end(struct rig *rig)
 int rig_try(struct rig *rig, struct err *err)
 {
 	ck_assert_ptr_null(rig->tier);
-	return nvme_ops.open(&rig->config, NULL, &rig->tier, err);
+	return nvme_ops.open(&rig->config, 0, NULL, &rig->tier, err);
 }
 
 void rig_start(struct rig *rig)
@@ -69,7 +69,7 @@ void rig_start(struct rig *rig)
 	rig->staging_bytes = rig->tier->base.staging_want_bytes;
 	rig->staging = map(rig->staging_bytes);
 	nvme_ops.staging(rig->tier, rig->staging, rig->staging_bytes);
-	nvme_ops.host_memory(rig->tier, rig->host, rig->host_bytes);
+	nvme_ops.host_memory(rig->tier, rig->host, rig->host_bytes, rig->host_bytes);
 	r = nvme_ops.lane_start(rig->tier, rig->wake_fd, &err);
 	ck_assert_msg(r == 0, "lane_start: %d: %s", r, err.text);
 }

@@ -160,14 +160,14 @@ static int make_memory(struct bench *b, uint64_t staging, struct err *err)
 	for (unsigned i = 0; i < b->xfer_count; i++)
 		b->xfers[i].host = host + i * block;
 	nvme_ops.staging(b->tier, b->memory.base, staging);
-	nvme_ops.host_memory(b->tier, host, b->xfer_count * block);
+	nvme_ops.host_memory(b->tier, host, b->xfer_count * block, b->xfer_count * block);
 	return 0;
 }
 
 static int start(struct bench *b, struct err *err)
 {
 	uint64_t block = b->config.options.block_bytes;
-	int r = nvme_ops.open(&b->config, NULL, &b->tier, err);
+	int r = nvme_ops.open(&b->config, 0, NULL, &b->tier, err);
 
 	if (r < 0)
 		return r;
