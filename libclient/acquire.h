@@ -9,7 +9,7 @@
 
 #include "libclient/access_log.h"
 #include "libclient/client.h"
-#include "libclient/pin.h"
+#include "libclient/protocol/pin.h"
 
 /* Why a try was no hit; no sentence is set. */
 enum {

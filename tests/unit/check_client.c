@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "libclient/client.h"
-#include "libclient/pin.h"
+#include "libclient/protocol/pin.h"
 #include "tests/unit/fake_daemon.h"
 
 static struct fake fake;

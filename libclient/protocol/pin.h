@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pin slot: how a client raises and lowers its own pins. Both sides only ever change a slot by
- * read-modify-write. Every raise that could overflow and every lowering that has nothing to lower
- * is refused and changes nothing. Any thread.
+ * The pin slot: how a client raises and lowers its own pins, and how the daemon lowers those whose
+ * release was deferred. Both sides only ever change a slot by read-modify-write. Every raise that
+ * could overflow and every lowering that has nothing to lower is refused and changes nothing. Any
+ * thread.
  */
-#ifndef TIERD_CLIENT_PIN_H
-#define TIERD_CLIENT_PIN_H
+#ifndef TIERD_PROTOCOL_PIN_H
+#define TIERD_PROTOCOL_PIN_H
 
 #include <stdbool.h>
 
 #include "libclient/protocol/layout.h"
-#include "libclient/tierd.h"
 
 /* What one pin of this access adds to the counts; a writer counts in both. */
 static inline uint64_t pin_counts(uint32_t access)
 {
-	return PIN_ONE + (access & TIERD_WRITE ? PIN_WRITE_ONE : 0);
+	return PIN_ONE + (access & ACCESS_WRITE ? PIN_WRITE_ONE : 0);
 }
 
 static inline bool pin_full(uint64_t slot, uint64_t counts)
@@ -37,7 +37,7 @@ static inline bool pin_held(uint64_t slot, uint64_t counts)
 static inline bool pin_raise(pin_slot *slot, uint32_t access, uint64_t *ret_old)
 {
 	uint64_t counts = pin_counts(access);
-	uint64_t written = access & TIERD_WRITE ? PIN_WRITTEN : 0;
+	uint64_t written = access & ACCESS_WRITE ? PIN_WRITTEN : 0;
 	uint64_t old = atomic_load_explicit(slot, memory_order_relaxed);
 
 	do {
