@@ -233,7 +233,7 @@ static int hello_answer(struct server *s, struct connection *c, struct err *err)
 	struct hello_reply reply = { .magic = PROTOCOL_MAGIC,
 				     .major = PROTOCOL_MAJOR,
 				     .minor = PROTOCOL_MINOR,
-				     .fds = HELLO_FDS + p->arenas,
+				     .fds = HELLO_FDS,
 				     .boot_id = p->segments->boot_id,
 				     .client_id = c->id,
 				     .arenas = p->arenas,
@@ -244,10 +244,16 @@ static int hello_answer(struct server *s, struct connection *c, struct err *err)
 						  c->doorbell_fd, p->segments->stats.fd };
 
 	for (unsigned i = 0; i < p->arenas; i++) {
-		reply.arena[i] = (struct hello_arena){ .arena = p->arena[i].arena,
-						       .place = p->arena[i].place,
-						       .bytes = p->arena[i].bytes };
-		fds[HELLO_FDS + i] = p->arena[i].fd;
+		const struct server_arena *a = &p->arena[i];
+
+		reply.arena[i] = (struct hello_arena){ .arena = a->arena,
+						       .place = a->place,
+						       .bytes = a->bytes,
+						       .slab_bytes = a->slab_bytes,
+						       .zone_bytes = a->zone_bytes };
+		memcpy(reply.arena[i].uuid, a->uuid, sizeof(a->uuid));
+		if (a->fd >= 0)
+			fds[reply.fds++] = a->fd;
 	}
 	return greet_send(c->socket_fd, &reply, fds, reply.fds, err);
 }

@@ -23,8 +23,11 @@ struct request_scratch; /* daemon/request.h */
 struct server_arena {
 	uint16_t arena;
 	uint8_t place;
-	int fd;
+	int fd; /* -1: each slab has one of its own, which a client asks for */
 	uint64_t bytes;
+	uint64_t slab_bytes; /* where fd is -1, else 0 */
+	uint64_t zone_bytes;
+	uint8_t uuid[16];
 };
 
 struct server_params {

@@ -74,16 +74,20 @@ static void *map(int fd, uint64_t bytes, int protection)
 static int map_all(struct wire *w)
 {
 	const struct hello_reply *r = &w->reply;
+	unsigned fd = HELLO_FDS;
 	bool ok;
 
 	w->control = map(w->fds[0], r->control_bytes, PROT_READ | PROT_WRITE);
 	w->table = map(w->fds[1], r->table_bytes, PROT_READ);
 	w->stats = map(w->fds[3], r->stats_bytes, PROT_READ);
 	ok = w->control && w->table && w->stats;
-	for (unsigned i = 0; i < r->arenas; i++) {
-		w->arena[i] = map(w->fds[HELLO_FDS + i], r->arena[i].bytes, PROT_READ | PROT_WRITE);
+	for (unsigned i = 0; i < r->arenas && fd < w->fd_count; i++) {
+		if (r->arena[i].slab_bytes > 0)
+			continue;
+		w->arena[i] = map(w->fds[fd++], r->arena[i].bytes, PROT_READ | PROT_WRITE);
 		ok = ok && w->arena[i];
 	}
+	ok = ok && fd == w->fd_count;
 	if (!ok)
 		return -errno;
 	w->sq = w->control->sq;

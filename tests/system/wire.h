@@ -21,7 +21,7 @@ struct wire {
 	struct layout_array sq, cq, texts, payload, pins;
 	const struct table_header *table;
 	const struct stats_page *stats;
-	void *arena[HELLO_ARENAS_MAX]; /* in the order of the reply */
+	void *arena[HELLO_ARENAS_MAX]; /* in the order of the reply; NULL: it has slabs */
 	uint32_t sq_tail, cq_head;
 };
 

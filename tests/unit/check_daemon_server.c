@@ -38,7 +38,7 @@ START_TEST(a_hello_is_answered_with_all_segments)
 
 	rig_start(&rig);
 	rig_client(&rig, &w);
-	ck_assert_uint_eq(w.reply.fds, HELLO_FDS);
+	ck_assert_uint_eq(w.reply.fds, HELLO_FDS + 1);
 	ck_assert_uint_eq(w.reply.boot_id, rig.segments.boot_id);
 	ck_assert_uint_eq(w.control->magic, PROTOCOL_MAGIC);
 	ck_assert_uint_eq(w.control->pins.count, RIG_TENSORS);
@@ -52,6 +52,31 @@ START_TEST(a_hello_is_answered_with_all_segments)
 }
 END_TEST
 
+START_TEST(arenas_with_slabs_are_announced_without_a_descriptor)
+{
+	struct hello_arena *gpu, *dram;
+	struct wire w;
+
+	rig_start(&rig);
+	rig_client(&rig, &w);
+	ck_assert_uint_eq(w.reply.arenas, 2);
+	ck_assert_uint_eq(w.fd_count, HELLO_FDS + 1);
+	gpu = &w.reply.arena[0];
+	dram = &w.reply.arena[1];
+	ck_assert_uint_eq(gpu->slab_bytes, RIG_SLAB_BYTES);
+	ck_assert_uint_eq(gpu->bytes, RIG_SLABS * RIG_SLAB_BYTES - RIG_SLAB_BYTES / 2);
+	ck_assert_str_eq((const char *)gpu->uuid, "rig-gpu-uuid-15");
+	ck_assert_uint_eq(gpu->zone_bytes, 0);
+	ck_assert_uint_eq(dram->slab_bytes, 0);
+	ck_assert_uint_eq(dram->zone_bytes, 65536);
+	ck_assert_uint_eq(dram->uuid[0], 0);
+	ck_assert_ptr_null(w.arena[0]);
+	ck_assert_ptr_nonnull(w.arena[1]);
+	wire_close(&w);
+	rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(shared_segments_cannot_be_resized_and_tables_not_written)
 {
 	struct wire w;
@@ -59,8 +84,8 @@ START_TEST(shared_segments_cannot_be_resized_and_tables_not_written)
 	rig_start(&rig);
 	rig_client(&rig, &w);
 	for (unsigned i = 0; i < w.fd_count; i++) {
-		if (i == 2)
-			continue; /* the doorbell is no memory */
+		if (i == 2 || i >= HELLO_FDS)
+			continue; /* the doorbell is no memory, arenas are the tier's */
 		ck_assert_int_eq(ftruncate(w.fds[i], 0), -1);
 		ck_assert_int_eq(fcntl(w.fds[i], F_ADD_SEALS, F_SEAL_WRITE), -1);
 	}
@@ -395,6 +420,7 @@ START_TEST(a_path_that_somebody_else_took_is_left_alone)
 END_TEST
 
 UNIT_MAIN("daemon_server", a_hello_is_answered_with_all_segments,
+	  arenas_with_slabs_are_announced_without_a_descriptor,
 	  connections_that_say_nothing_are_few_and_do_not_count,
 	  shared_segments_cannot_be_resized_and_tables_not_written,
 	  wrong_hellos_are_refused_with_a_sentence,

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 
 static bool rig_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
 {
@@ -43,6 +45,28 @@ static void loop_start(struct rig *rig, struct err *err)
 	ck_assert_int_eq(loop_create(&work, &rig->loop, err), 0);
 }
 
+/* A GPU with slabs, of which the last is shorter, before an arena with a descriptor. */
+static unsigned rig_arenas(struct server_arena *ret)
+{
+	static int dram_fd = -1;
+
+	if (dram_fd < 0)
+		dram_fd = memfd_create("rig-dram", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(dram_fd, MIB(1)), 0);
+	ret[0] = (struct server_arena){ .arena = RIG_SLAB_ARENA,
+					.place = RIG_SLAB_ARENA,
+					.fd = -1,
+					.bytes = RIG_SLAB_BYTES * RIG_SLABS - RIG_SLAB_BYTES / 2,
+					.slab_bytes = RIG_SLAB_BYTES,
+					.uuid = "rig-gpu-uuid-15" };
+	ret[1] = (struct server_arena){ .arena = 1,
+					.place = PROTOCOL_PLACE_HOST,
+					.fd = dram_fd,
+					.bytes = MIB(1),
+					.zone_bytes = 65536 };
+	return 2;
+}
+
 void rig_start(struct rig *rig)
 {
 	struct server_params params = { .clients_max = 3, .clients_per_uid_max = 8 };
@@ -60,6 +84,7 @@ void rig_start(struct rig *rig)
 	params.loop = rig->loop;
 	params.engine = &fake_engine;
 	params.segments = &rig->segments;
+	params.arenas = rig_arenas(params.arena);
 	ck_assert_msg(server_create(&params, &rig->rendezvous, &rig->server, &err) == 0, "%s",
 		      err.text);
 }

@@ -13,7 +13,10 @@
 #include "tests/system/wire.h"
 #include "tests/unit/fake_engine.h"
 
-#define RIG_TENSORS 4096
+#define RIG_TENSORS    4096
+#define RIG_SLAB_ARENA 0u
+#define RIG_SLAB_BYTES MIB(2)
+#define RIG_SLABS      70u
 
 struct rig {
 	char directory[64], socket[96];
