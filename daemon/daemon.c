@@ -192,6 +192,7 @@ static void params_fill(struct daemon *d, struct engine_params *ret)
 		.tensors = d->segments.tensors,
 		.records = d->segments.records.base,
 		.device_count = d->devices.count,
+		.dram_zone_bytes = d->devices.zone_bytes,
 		.staging = d->devices.staging.base,
 		.staging_bytes = d->devices.engine_staging_bytes,
 		.watermark = { [TIER_KIND_HBM] = s->watermarks.hbm,

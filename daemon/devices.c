@@ -3,6 +3,8 @@
 #include "daemon/devices.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,11 +37,39 @@ static int device_open(struct devices *d, const struct tier_ops *ops, const void
 	return 0;
 }
 
+/* All devices that one configuration stands for. */
+static int devices_open_of(struct devices *d, const struct tier_ops *ops, const void *config,
+			   struct err *err)
+{
+	int n = ops->count ? ops->count(config, err) : 1;
+	int rc = 0;
+
+	if (n < 0)
+		return n;
+	if ((unsigned)n > ENGINE_DEVICES_MAX - d->count)
+		return err_set(err, EINVAL,
+			       "tiers.%s: %d devices beside %u others, %d are possible together",
+			       tier_kind_name(ops->kind), n, d->count, ENGINE_DEVICES_MAX);
+	for (int i = 0; rc == 0 && i < n; i++)
+		rc = device_open(d, ops, config, (unsigned)i, err);
+	return rc;
+}
+
+/* Before dram, so that a driver that is missing is told before memory is taken. A driver starts
+ * threads of its own: they inherit the mask, and signals are the control thread's. */
 static int hbm_open(struct devices *d, const struct settings *s, struct err *err)
 {
 	const struct tier_ops *ops = settings_backend(TIER_KIND_HBM, &s->tiers.hbm);
+	sigset_t all, was;
+	int rc = 0;
 
-	return ops ? device_open(d, ops, s->tiers.hbm.config, 0, err) : 0;
+	sigfillset(&all);
+	ASSERT(pthread_sigmask(SIG_SETMASK, &all, &was) == 0);
+	if (ops)
+		rc = devices_open_of(d, ops, s->tiers.hbm.config, err);
+	ASSERT(pthread_sigmask(SIG_SETMASK, &was, NULL) == 0);
+	d->gpu_count = d->count;
+	return rc == 0 ? settings_check_staging(s, d->gpu_count, err) : rc;
 }
 
 /* What `tiers.dram.size` names holds the staging segment as well. */
@@ -51,7 +81,7 @@ static int dram_open(struct devices *d, const struct settings *s, struct err *er
 
 	ASSERT(settings_backend(TIER_KIND_DRAM, &s->tiers.dram) == &dram_ops);
 	d->dram = *(const struct dram_config *)s->tiers.dram.config;
-	settings_staging(s, &parts);
+	settings_staging(s, d->gpu_count, &parts);
 	if (parts.total_bytes > 0 && d->dram.size.permille > 0) {
 		rc = limits_read("", &limits, err);
 		if (rc < 0)
@@ -62,7 +92,25 @@ static int dram_open(struct devices *d, const struct settings *s, struct err *er
 	if (parts.total_bytes > 0 && d->dram.size.bytes <= parts.total_bytes)
 		return err_set(err, EINVAL, "tiers.dram.size: nothing is left beside staging");
 	d->dram.size.bytes -= d->dram.size.permille > 0 ? 0 : parts.total_bytes;
-	return device_open(d, &dram_ops, &d->dram, 0, err);
+	return devices_open_of(d, &dram_ops, &d->dram, err);
+}
+
+/* The zone comes and goes with the slabs that it is made of. */
+static int zone_open(struct devices *d, struct err *err)
+{
+	const struct tier_base *dram = &d->tier[d->gpu_count]->base;
+	uint64_t unit = dram->slab_bytes > 0 ? dram->slab_bytes : GRANULE;
+
+	ASSERT(dram->kind == TIER_KIND_DRAM);
+	d->zone_bytes = (d->dram.zone_bytes + unit - 1) / unit * unit;
+	if (d->zone_bytes > 0 && d->zone_bytes >= dram->bytes)
+		return err_set(
+			err, EINVAL,
+			"tiers.dram.zone: %llu bytes in slabs of %llu bytes leave nothing of "
+			"the %llu bytes of dram for other tensors",
+			(unsigned long long)d->dram.zone_bytes, (unsigned long long)unit,
+			(unsigned long long)dram->bytes);
+	return 0;
 }
 
 static int nvme_open(struct devices *d, const struct settings *s, struct err *err)
@@ -73,9 +121,9 @@ static int nvme_open(struct devices *d, const struct settings *s, struct err *er
 	for (size_t i = 0; rc == 0 && i < s->tiers.nvme.paths.count; i++) {
 		struct nvme_config *config = &d->nvme[d->nvme_count];
 
-		ASSERT(d->nvme_count < ENGINE_DEVICES_MAX);
+		ASSERT(d->nvme_count < ARRAY_SIZE(d->nvme));
 		*config = (struct nvme_config){ paths[i], *settings_nvme_options(s), (unsigned)i };
-		rc = device_open(d, &nvme_ops, config, 0, err);
+		rc = devices_open_of(d, &nvme_ops, config, err);
 		d->nvme_count += rc == 0;
 	}
 	return rc;
@@ -83,27 +131,24 @@ static int nvme_open(struct devices *d, const struct settings *s, struct err *er
 
 /* ---- staging -------------------------------------------------------------------------------- */
 
-/* Each nvme device gets its share of the segment, and learns of all memory that its transfers will
- * point into, so that it can register what the kernel allows. */
-static void memory_introduce(struct devices *d, struct tier *t, uint64_t share_at,
-			     uint64_t share_bytes)
+/* Every device that asks for it learns of all memory that its transfers will point into, so that it
+ * can register what can be registered: a disk with the kernel, a GPU with its driver. Of dram the
+ * rest follows slab by slab. */
+static void memory_introduce(struct devices *d, struct tier *t)
 {
-	char *staging = d->staging.base;
-
-	if (t->base.ops->staging && share_bytes > 0)
-		t->base.ops->staging(t, staging + share_at, share_bytes);
 	if (!t->base.ops->host_memory)
 		return;
 	for (unsigned i = 0; i < d->count; i++) {
-		struct tier_base *other = &d->tier[i]->base;
+		struct tier_base *dram = &d->tier[i]->base;
 
-		if (other->kind != TIER_KIND_DRAM || !other->host_base)
+		if (dram->kind != TIER_KIND_DRAM)
 			continue;
-		t->base.ops->host_memory(t, other->host_base, other->bytes, other->bytes);
-		other->registered = true;
+		t->base.ops->host_memory(t, dram->host_base, dram->bytes,
+					 dram->slab_bytes > 0 ? dram->backed_bytes : dram->bytes);
+		dram->registered = true;
 	}
 	if (d->engine_staging_bytes > 0)
-		t->base.ops->host_memory(t, staging, d->engine_staging_bytes,
+		t->base.ops->host_memory(t, d->staging.base, d->engine_staging_bytes,
 					 d->engine_staging_bytes);
 }
 
@@ -112,7 +157,7 @@ static int staging_open(struct devices *d, const struct settings *s, struct err 
 	struct settings_staging parts;
 	uint64_t at;
 
-	settings_staging(s, &parts);
+	settings_staging(s, d->gpu_count, &parts);
 	if (parts.total_bytes > 0) {
 		/* On 2 MiB pages where they are to be had: devices take them in fewer pieces. */
 		struct arena_options o = {
@@ -134,10 +179,13 @@ static int staging_open(struct devices *d, const struct settings *s, struct err 
 	d->engine_staging_bytes = parts.engine_bytes;
 	at = parts.engine_bytes;
 	for (unsigned i = 0; i < d->count; i++) {
-		bool nvme = d->tier[i]->base.kind == TIER_KIND_NVME;
+		struct tier *t = d->tier[i];
 
-		memory_introduce(d, d->tier[i], at, nvme ? parts.share_bytes : 0);
-		at += nvme ? parts.share_bytes : 0;
+		if (t->base.kind == TIER_KIND_NVME && t->base.ops->staging) {
+			t->base.ops->staging(t, (char *)d->staging.base + at, parts.share_bytes);
+			at += parts.share_bytes;
+		}
+		memory_introduce(d, t);
 	}
 	return 0;
 }
@@ -152,6 +200,8 @@ static int devices_open_all(struct devices *d, const struct settings *s, struct 
 		rc = hbm_open(d, s, err);
 	if (rc == 0)
 		rc = dram_open(d, s, err);
+	if (rc == 0)
+		rc = zone_open(d, err);
 	if (rc == 0)
 		rc = nvme_open(d, s, err);
 	if (rc == 0)
@@ -199,12 +249,16 @@ int devices_arenas(const struct devices *d, struct server_arena *ret, struct err
 		rc = t->base.ops->export_arena(t, &token, err);
 		if (rc < 0)
 			return rc;
-		ret[n++] = (struct server_arena){
+		ASSERT(token.fd >= 0 || token.slab_bytes > 0);
+		ret[n] = (struct server_arena){
 			.arena = (uint16_t)i,
 			.place = t->base.kind == TIER_KIND_DRAM ? PROTOCOL_PLACE_HOST : (uint8_t)i,
 			.fd = token.fd,
 			.bytes = token.bytes,
+			.slab_bytes = token.fd < 0 ? token.slab_bytes : 0,
+			.zone_bytes = t->base.kind == TIER_KIND_DRAM ? d->zone_bytes : 0,
 		};
+		memcpy(ret[n++].uuid, token.uuid, sizeof(token.uuid));
 	}
 	return n;
 }

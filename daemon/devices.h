@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiers of the configuration, opened: hbm, dram, then one nvme device a path, in the order in
- * which the engine numbers them. Also the staging segment, of which each nvme device gets its
- * share. Control thread.
+ * The tiers of the configuration, opened: one hbm device a GPU, dram, then one nvme device a path,
+ * in the order in which the engine numbers them; so a GPU's place is its number. Also the staging
+ * segment, of which each nvme device gets its share. Control thread.
  */
 #ifndef TIERD_DAEMON_DEVICES_H
 #define TIERD_DAEMON_DEVICES_H
@@ -21,7 +21,8 @@ struct devices {
 	/* What open() was given, valid until close. */
 	struct dram_config dram;
 	struct nvme_config nvme[ENGINE_DEVICES_MAX];
-	unsigned nvme_count;
+	unsigned nvme_count, gpu_count;
+	uint64_t zone_bytes;           /* of dram, whole slabs */
 	struct arena staging;          /* the daemon's alone; base NULL: none */
 	uint64_t engine_staging_bytes; /* the first part of it */
 };

@@ -13,6 +13,9 @@
 #define STAGING_SHARE_MAX  MIB(64) /* of one nvme path, and as much of the engine's for it */
 #define STAGING_DRAM_PART  8u      /* at most this part of dram */
 #define STAGING_BLOCKS_MIN 2u      /* of each path, and as many of the engine's for it */
+/* Without nvme: what one GPU hands to others, and how the engine cuts it into slots. */
+#define STAGING_GPU_MAX  MIB(64)
+#define STAGING_GPU_SLOT MIB(1)
 
 /* ---- what variants may pick ----------------------------------------------------------------- */
 
@@ -178,7 +181,8 @@ const struct config_row settings_rows[] = {
 	  NULL, NULL },
 	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
-	  "none without nvme. Not set: up to 128 MiB a path, at most an eighth of dram.",
+	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, "
+	  "without nvme 64 MiB a GPU, at most an eighth of dram.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; four descriptors each.", NULL, NULL },
@@ -215,59 +219,113 @@ static uint64_t dram_bytes(const struct settings *s)
 	return dram->size.permille ? 0 : dram->size.bytes;
 }
 
-static uint64_t staging_least(const struct settings *s)
+/* Devices of hbm as far as the configuration alone tells: no driver is asked before the start. */
+static unsigned gpus_told(const struct settings *s)
 {
-	return 2 * STAGING_BLOCKS_MIN * settings_nvme_options(s)->block_bytes *
-	       s->tiers.nvme.paths.count;
+	const struct tier_ops *ops = settings_backend(TIER_KIND_HBM, &s->tiers.hbm);
+	const struct memory_config *memory = s->tiers.hbm.config;
+
+	if (!ops)
+		return 0;
+	return ops == &memory_ops ? (unsigned)memory->devices : 1;
+}
+
+static uint64_t staging_least(const struct settings *s, unsigned gpus)
+{
+	const struct nvme_options *o = settings_nvme_options(s);
+
+	if (o)
+		return 2 * STAGING_BLOCKS_MIN * o->block_bytes * s->tiers.nvme.paths.count;
+	return gpus > 1 ? STAGING_BLOCKS_MIN * STAGING_GPU_SLOT * gpus : 0;
 }
 
 /* What nothing configured means: enough for all devices at full depth, but not a large part of a
  * small dram. */
-static uint64_t staging_default(const struct settings *s)
+static uint64_t staging_default(const struct settings *s, unsigned gpus)
 {
 	const struct nvme_options *o = settings_nvme_options(s);
-	uint64_t share = MIN(o->queue_depth * o->block_bytes, STAGING_SHARE_MAX);
-	uint64_t total = 2 * s->tiers.nvme.paths.count * share, dram = dram_bytes(s);
+	uint64_t total = gpus * STAGING_GPU_MAX, dram = dram_bytes(s);
 
+	if (o)
+		total = 2 * s->tiers.nvme.paths.count *
+			MIN(o->queue_depth * o->block_bytes, STAGING_SHARE_MAX);
 	if (dram > 0)
 		total = MIN(total, dram / STAGING_DRAM_PART);
-	return MAX(total, staging_least(s));
+	return MAX(total, staging_least(s, gpus));
 }
 
-void settings_staging(const struct settings *s, struct settings_staging *ret)
+void settings_staging(const struct settings *s, unsigned gpus, struct settings_staging *ret)
 {
-	uint64_t paths = s->tiers.nvme.paths.count, total;
+	uint64_t paths = settings_nvme_options(s) ? s->tiers.nvme.paths.count : 0, total;
 
 	*ret = (struct settings_staging){ 0 };
-	if (!settings_nvme_options(s))
+	if (staging_least(s, gpus) == 0)
 		return;
-	total = s->staging_bytes ? s->staging_bytes : staging_default(s);
-	ret->share_bytes = ALIGN_DOWN(total / 2 / paths, GRANULE);
+	total = s->staging_bytes ? s->staging_bytes : staging_default(s, gpus);
+	if (paths > 0)
+		ret->share_bytes = ALIGN_DOWN(total / 2 / paths, GRANULE);
 	ret->engine_bytes = ALIGN_DOWN(total - paths * ret->share_bytes, GRANULE);
 	ret->total_bytes = ret->engine_bytes + paths * ret->share_bytes;
 }
 
-static int staging_check(const struct settings *s, struct err *err)
+static int staging_too_small(const struct settings *s, unsigned gpus, struct err *err)
 {
+	unsigned long long have = s->staging_bytes, least = staging_least(s, gpus);
 	const struct nvme_options *o = settings_nvme_options(s);
-	struct settings_staging parts;
 
 	if (!o)
-		return 0;
-	if (s->staging_bytes > 0 && s->staging_bytes < staging_least(s))
 		return err_set(err, EINVAL,
-			       "staging: %llu bytes are too small for %zu paths with blocks of "
-			       "%llu bytes (tiers.nvme.block): %llu are needed",
-			       (unsigned long long)s->staging_bytes, s->tiers.nvme.paths.count,
-			       (unsigned long long)o->block_bytes,
-			       (unsigned long long)staging_least(s));
-	settings_staging(s, &parts);
+			       "staging: %llu bytes are too small for what %u devices of hbm hand "
+			       "to each other: %llu are needed",
+			       have, gpus, least);
+	return err_set(err, EINVAL,
+		       "staging: %llu bytes are too small for %zu paths with blocks of %llu bytes "
+		       "(tiers.nvme.block): %llu are needed",
+		       have, s->tiers.nvme.paths.count, (unsigned long long)o->block_bytes, least);
+}
+
+int settings_check_staging(const struct settings *s, unsigned gpus, struct err *err)
+{
+	struct settings_staging parts;
+
+	if (s->staging_bytes > 0 && s->staging_bytes < staging_least(s, gpus))
+		return staging_too_small(s, gpus, err);
+	settings_staging(s, gpus, &parts);
 	if (dram_bytes(s) > 0 && parts.total_bytes >= dram_bytes(s))
 		return err_set(
 			err, EINVAL,
 			"tiers.dram.size: %llu bytes leave nothing beside staging, %llu bytes",
 			(unsigned long long)dram_bytes(s), (unsigned long long)parts.total_bytes);
 	return 0;
+}
+
+static int zone_check(const struct settings *s, struct err *err)
+{
+	const struct dram_config *dram = s->tiers.dram.config;
+	struct settings_staging parts;
+	uint64_t room;
+
+	settings_staging(s, gpus_told(s), &parts);
+	room = dram_bytes(s) - parts.total_bytes;
+	if (dram_bytes(s) == 0 || dram->zone_bytes < room)
+		return 0;
+	return err_set(err, EINVAL,
+		       "tiers.dram.zone: %llu bytes leave nothing of the %llu bytes of dram for "
+		       "other tensors",
+		       (unsigned long long)dram->zone_bytes, (unsigned long long)room);
+}
+
+static int devices_check(const struct settings *s, struct err *err)
+{
+	size_t paths = settings_nvme_options(s) ? s->tiers.nvme.paths.count : 0;
+	size_t all = gpus_told(s) + 1 + paths;
+
+	if (all <= ENGINE_DEVICES_MAX)
+		return 0;
+	return err_set(err, EINVAL,
+		       "tiers: %u devices of hbm, one of dram and %zu paths of nvme are %zu, %d "
+		       "are possible",
+		       gpus_told(s), paths, all, ENGINE_DEVICES_MAX);
 }
 
 /* What a row cannot say. */
@@ -308,7 +366,11 @@ static int settings_check(const struct settings *s, struct err *err)
 	if (rc == 0)
 		rc = tiers_check(s, err);
 	if (rc == 0)
-		rc = staging_check(s, err);
+		rc = devices_check(s, err);
+	if (rc == 0)
+		rc = settings_check_staging(s, gpus_told(s), err);
+	if (rc == 0)
+		rc = zone_check(s, err);
 	return rc;
 }
 

@@ -38,7 +38,7 @@ struct settings {
 	char *socket;
 	uint64_t tensors;
 	uint64_t linger_ns, spin_ns;
-	uint64_t staging_bytes; /* 0: chosen from the nvme paths */
+	uint64_t staging_bytes; /* 0: chosen from the nvme paths and the GPUs */
 	uint64_t max_clients, max_clients_per_uid;
 	struct settings_tiers tiers;
 	struct settings_watermarks watermarks;
@@ -62,10 +62,13 @@ static inline const struct nvme_options *settings_nvme_options(const struct sett
 const struct tier_ops *settings_backend(enum tier_kind kind, const struct config_variant *variant);
 
 /* How the staging segment is divided: the first part is the engine's, then come equal shares, one
- * an nvme path. All are whole pages. */
+ * an nvme path. All are whole pages. `gpus`: of the hbm tier; nothing is staged with one at most
+ * and no nvme. */
 struct settings_staging {
 	uint64_t engine_bytes, share_bytes, total_bytes;
 };
-void settings_staging(const struct settings *s, struct settings_staging *ret);
+/* Also done at load for as many GPUs as the configuration tells of. */
+int settings_check_staging(const struct settings *s, unsigned gpus, struct err *err);
+void settings_staging(const struct settings *s, unsigned gpus, struct settings_staging *ret);
 
 #endif

@@ -21,6 +21,10 @@ const struct config_row dram_rows[] = {
 	{ "size", CONFIG_BYTES, offsetof(struct dram_config, size), NULL, "1MiB", NULL,
 	  CONFIG_REQUIRED, "Bytes of host memory, taken at start; in % of the machine's memory or "
 	  "of the tightest limit of the container.", NULL, NULL },
+	{ "zone", CONFIG_SIZE, offsetof(struct dram_config, zone_bytes), "0B", NULL, NULL, 0,
+	  "Bytes of `size` for tensors made to be copied to and from a client's own GPU memory, "
+	  "and for no others: each client that copies registers all of it once. 0B: there are no "
+	  "such tensors.", NULL, NULL },
 	{ "huge_pages", CONFIG_CHOICE, offsetof(struct dram_config, huge_pages), "try", NULL, NULL,
 	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel "
 	  "gives them to shared memory.", huge_names, NULL },

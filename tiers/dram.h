@@ -11,8 +11,9 @@
 
 struct dram_config {
 	struct config_bytes size;
-	int huge_pages; /* enum arena_huge */
-	int numa;       /* enum topo_mode */
+	uint64_t zone_bytes; /* as configured; what it comes to is rounded up to whole slabs */
+	int huge_pages;      /* enum arena_huge */
+	int numa;            /* enum topo_mode */
 	struct fault_config fault;
 };
 extern const struct config_row dram_rows[];

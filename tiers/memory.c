@@ -14,10 +14,14 @@ static const struct config_sub fault_sub = { .rows = fault_rows,
 /* clang-format off */
 const struct config_row memory_rows[] = {
 	{ "size", CONFIG_BYTES, offsetof(struct memory_config, size), NULL, "1MiB", NULL,
-	  CONFIG_REQUIRED, "Bytes of host memory that play the device's memory; no %, as no device "
-	  "is there to take it of.", NULL, NULL },
+	  CONFIG_REQUIRED, "Bytes of host memory that play the memory of each device; no %, as no "
+	  "device is there to take it of.", NULL, NULL },
+	{ "devices", CONFIG_COUNT, offsetof(struct memory_config, devices), "1", "1", "8", 0,
+	  "How many devices are played: places 0, 1, ... of clients, each with a lane of its own.",
+	  NULL, NULL },
 	{ "bandwidth", CONFIG_RATE, offsetof(struct memory_config, bandwidth), "0B/s", NULL, NULL,
-	  0, "Copies in and out are slowed down to this; 0B/s is no limit.", NULL, NULL },
+	  0, "Copies in and out of a device are slowed down to this; 0B/s is no limit.", NULL,
+	  NULL },
 	{ "fault", CONFIG_MAP, offsetof(struct memory_config, fault), NULL, NULL, NULL,
 	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
 	  &fault_sub },
@@ -25,11 +29,17 @@ const struct config_row memory_rows[] = {
 };
 /* clang-format on */
 
+static int memory_count(const void *config, struct err *err)
+{
+	return (int)((const struct memory_config *)config)->devices;
+}
+
 static int memory_open(const void *config, unsigned index, const struct topology *topo,
 		       struct tier **ret, struct err *err)
 {
 	const struct memory_config *c = config;
-	struct arena_options options = { .name = "hbm0",
+	char name[16];
+	struct arena_options options = { .name = name,
 					 .bytes = c->size.bytes,
 					 .huge = ARENA_HUGE_OFF };
 	struct mapped_tier *m;
@@ -40,6 +50,7 @@ static int memory_open(const void *config, unsigned index, const struct topology
 		return err_set(err, EINVAL,
 			       "hbm: a size in %% with `backend: memory`: there is no "
 			       "device to take it of");
+	snprintf(name, sizeof(name), "hbm%u", index);
 	r = mapped_open(&memory_ops, &options, &m, err);
 	if (r < 0)
 		return r;
@@ -57,6 +68,7 @@ const struct tier_ops memory_ops = {
 	.kind = TIER_KIND_HBM,
 	.rows = memory_rows,
 	.config_size = sizeof(struct memory_config),
+	.count = memory_count,
 	.open = memory_open,
 	.close = mapped_close,
 	.export_arena = mapped_export,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `backend: memory` of the tier hbm: host memory that stands in for a GPU's, with a copy lane of
- * its own and, if wished, the bandwidth of a slower link. Clients map it as they map dram.
+ * `backend: memory` of the tier hbm: host memory that stands in for that of one GPU or several,
+ * each with a copy lane of its own and, if wished, the bandwidth of a slower link. Clients map it
+ * as they map dram.
  */
 #ifndef TIERD_TIERS_MEMORY_H
 #define TIERD_TIERS_MEMORY_H
@@ -10,7 +11,8 @@
 #include "tiers/tier.h"
 
 struct memory_config {
-	struct config_bytes size;
+	struct config_bytes size; /* of each device */
+	uint64_t devices;
 	uint64_t bandwidth; /* bytes a second, 0: as fast as the host copies */
 	struct fault_config fault;
 };

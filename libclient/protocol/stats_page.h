@@ -11,6 +11,7 @@
 
 #define STATS_TIERS   3
 #define STATS_CLASSES 5
+#define STATS_DEVICES 16
 
 /* Scalars: X(name, "unit", "help"). A new counter is one row. */
 #define STATS_SCALARS(X)                                                                       \
@@ -70,7 +71,7 @@ struct stats_page {
 	_Atomic uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];          /* from, to */
 	_Atomic uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS]; /* class, from, to */
 	_Atomic uint64_t class_stall_ns[STATS_CLASSES];
-	char chosen[8][128]; /* what probing chose, a line a tier; "" ends */
+	char chosen[STATS_DEVICES][128]; /* what probing chose, a line a device; "" ends */
 };
 
 #endif

@@ -104,6 +104,29 @@ START_TEST(the_last_bytes_of_the_tier_can_be_used)
 }
 END_TEST
 
+START_TEST(devices_of_one_configuration_have_nothing_in_common)
+{
+	struct rig rig;
+
+	for_each_backend(ops, &rig, NULL)
+	{
+		struct err err = ERR_INIT;
+		struct rig_range range;
+		struct tier *first;
+
+		if (rig.devices > 1 && rig_mapped(&rig)) {
+			ck_assert_int_eq(ops->open(rig.config, 0, rig.topo, &first, &err), 0);
+			ck_assert_str_ne(first->base.name, rig.tier->base.name);
+			rig_fill(rig.host, MIB(4), 1);
+			ck_assert_int_eq(rig_write(&rig, &range, 0, rig.host, MIB(4)), 0);
+			ck_assert(rig_all(first->base.host_base, MIB(4), 0));
+			first->base.ops->close(first);
+		}
+		rig_close(&rig);
+	}
+}
+END_TEST
+
 START_TEST(demands_come_before_what_was_lent_earlier)
 {
 	enum { LOW = 24, HIGH = 4 };
@@ -477,6 +500,7 @@ END_TEST
 
 UNIT_MAIN("tiers", every_size_comes_back_whole_and_nothing_beside_it,
 	  mapped_tiers_take_any_offset_and_any_host_address, the_last_bytes_of_the_tier_can_be_used,
+	  devices_of_one_configuration_have_nothing_in_common,
 	  demands_come_before_what_was_lent_earlier, a_demand_overtakes_a_long_write_back_under_way,
 	  zero_clears_exactly_its_range, copies_that_overlap_move_every_byte,
 	  an_exported_arena_is_the_same_memory_and_cannot_change_size,

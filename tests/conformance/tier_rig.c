@@ -23,7 +23,10 @@
 
 static bool memory_fill(void *config, uint64_t bytes, const char **why)
 {
-	((struct memory_config *)config)->size.bytes = bytes;
+	struct memory_config *c = config;
+
+	c->size.bytes = bytes;
+	c->devices = 2;
 	return true;
 }
 
@@ -110,6 +113,17 @@ static void check_base(const struct rig *rig)
 	ck_assert((b->host_base != NULL) == (b->ops->export_arena != NULL));
 }
 
+/* The last one of several, so that an index that a backend overlooks is seen. */
+static int open_last(struct rig *rig, struct err *err)
+{
+	const struct tier_ops *ops = rig->ops;
+	int n = ops->count != NULL ? ops->count(rig->config, err) : 1;
+
+	ck_assert_msg(n >= 1, "%s: count: %s", ops->name, err->text);
+	rig->devices = (unsigned)n;
+	return ops->open(rig->config, rig->devices - 1, rig->topo, &rig->tier, err);
+}
+
 bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
 	      const struct fault_config *fault)
 {
@@ -129,7 +143,7 @@ bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
 		return false;
 	}
 	ck_assert_int_eq(topo_open(&rig->topo, &err), 0);
-	r = ops->open(rig->config, 0, rig->topo, &rig->tier, &err);
+	r = open_last(rig, &err);
 	ck_assert_msg(r == 0, "%s: open: %s", ops->name, err.text);
 	if (fault != NULL)
 		ck_assert_int_eq(fault_wrap(rig->tier, fault, &rig->tier, &err), 0);

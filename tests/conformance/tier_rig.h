@@ -31,6 +31,7 @@ struct rig {
 	const struct rig_setup *setup;
 	struct topology *topo;
 	void *config;
+	unsigned devices; /* of that configuration; `tier` is the last of them */
 	struct tier *tier;
 	struct lane *lane;
 	int done_fd;

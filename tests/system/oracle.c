@@ -215,6 +215,16 @@ static bool went_well(struct worker *w, int rc, const char *what, const struct o
 	return false;
 }
 
+static int any_gpu(struct worker *w)
+{
+	return w->o->params.gpus > 1 ? (int)draw(w, w->o->params.gpus) : 0;
+}
+
+static int any_place(struct worker *w)
+{
+	return w->o->params.gpu_max && draw(w, 2) ? any_gpu(w) : TIERD_HOST;
+}
+
 /* A place that takes the tensor, or TIERD_HOST - 1. */
 static int place_of(struct worker *w, const struct oracle_tensor *t)
 {
@@ -222,8 +232,8 @@ static int place_of(struct worker *w, const struct oracle_tensor *t)
 	bool host = t->bytes <= p->host_max, gpu = p->gpu_max && t->bytes <= p->gpu_max;
 
 	if (host && gpu)
-		return draw(w, 2) ? TIERD_HOST : 0;
-	return host ? TIERD_HOST : gpu ? 0 : TIERD_HOST - 1;
+		return draw(w, 2) ? TIERD_HOST : any_gpu(w);
+	return host ? TIERD_HOST : gpu ? any_gpu(w) : TIERD_HOST - 1;
 }
 
 static void op_read(struct worker *w, struct oracle_tensor *t)
@@ -326,8 +336,7 @@ static void op_copy_in(struct worker *w, struct oracle_tensor *t)
 static void op_hint(struct worker *w, struct oracle_tensor *t)
 {
 	int rc = draw(w, 2) ? tierd_evict(w->td, &t->handle, 1)
-			    : tierd_prefetch(w->td, &t->handle, 1,
-					     w->o->params.gpu_max && draw(w, 2) ? 0 : TIERD_HOST);
+			    : tierd_prefetch(w->td, &t->handle, 1, any_place(w));
 
 	/* Without the lock, so that it may be destroyed just now. */
 	if (rc < 0 && rc != -ESTALE)
@@ -374,12 +383,10 @@ static void op_batch(struct worker *w, struct oracle_tensor *first)
 		handles[n] = t->handle;
 		bytes += t->bytes;
 	}
-	if (n > 0 &&
-	    went_well(w,
-		      tierd_acquire_batch(w->td, handles, n,
-					  w->o->params.gpu_max && draw(w, 2) ? 0 : TIERD_HOST,
-					  TIERD_READ, answer_ns(w->o), views),
-		      "batch", first)) {
+	if (n > 0 && went_well(w,
+			       tierd_acquire_batch(w->td, handles, n, any_place(w), TIERD_READ,
+						   answer_ns(w->o), views),
+			       "batch", first)) {
 		for (unsigned i = 0; i < n; i++) {
 			verify(w->o, &first[i], 0, first[i].bytes, views[i].data, "batch");
 			tierd_release(w->td, &views[i]);

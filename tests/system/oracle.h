@@ -31,6 +31,7 @@ struct oracle_tensor {
 struct oracle_params {
 	uint64_t host_max,
 		gpu_max;     /* largest tensor that a place takes; gpu_max 0: no such place */
+	unsigned gpus;       /* places 0, 1, ...; 0 is 1 */
 	uint64_t batch_max;  /* bytes of a batch */
 	bool no_nvme;        /* nothing can be flushed */
 	uint64_t patience_s; /* for an answer; 0: 60 */

@@ -20,6 +20,8 @@ static int load(const char *text)
 #define DRAM "tiers: {dram: {size: 64MiB}}\n"
 #define NVME "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 1MiB}}\n"
 
+#define TWO_GPUS "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
+
 START_TEST(the_smallest_configuration_has_all_defaults)
 {
 	ck_assert_msg(load(DRAM) == 0, "%s", err.text);
@@ -113,6 +115,26 @@ static const struct {
 	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 10%}}\n", "tiers.hbm.size" },
 	{ "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 5000B}}\n",
 	  "tiers.nvme.block: 5000 bytes" },
+	{ TWO_GPUS "staging: 3MiB\n", "staging: 3145728 bytes are too small for what 2 devices" },
+	{ "tiers: {dram: {size: 3MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n",
+	  "tiers.dram.size" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 9}}\n",
+	  "tiers.hbm.devices" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 0}}\n",
+	  "tiers.hbm.devices" },
+	{ "tiers: {dram: {size: 64MiB, zone: 64MiB}}\n", "t.yaml:1:29: tiers.dram.zone" },
+	{ "tiers: {dram: {size: 64MiB, zone: 8EiB}}\n", "tiers.dram.zone" },
+	{ "tiers: {dram: {size: 64MiB, zone: 10%}}\n", "tiers.dram.zone" },
+	{ "tiers: {dram: {size: 64MiB, zone: 56MiB}, nvme: {paths: [{path: /a, size: 1GiB}]}}\n",
+	  "leave nothing of the 58720256 bytes" }, /* beside staging */
+	{ "tiers: {hbm: {backend: memory, size: 1MiB, devices: 8}, dram: {size: 64MiB}, nvme: "
+	  "{paths: "
+	  "[{path: /a, size: 1GiB}, {path: /b, size: 1GiB}, {path: /c, size: 1GiB}, {path: /d, "
+	  "size: "
+	  "1GiB}, {path: /e, size: 1GiB}, {path: /f, size: 1GiB}, {path: /g, size: 1GiB}, {path: "
+	  "/h, "
+	  "size: 1GiB}]}}\n",
+	  "tiers: 8 devices of hbm, one of dram and 8 paths of nvme are 17, 16 are possible" },
 	{ DRAM "linger: 60\n", "linger" },
 	{ DRAM "max_clients: 0\n", "max_clients" },
 	{ DRAM "spin: 2ms\n", "spin" },
@@ -144,19 +166,47 @@ START_TEST(staging_is_divided_without_rest)
 	struct settings_staging parts;
 
 	ck_assert_int_eq(load(NVME "staging: 16MiB\n"), 0);
-	settings_staging(&s, &parts);
+	settings_staging(&s, 1, &parts);
 	ck_assert_uint_eq(parts.total_bytes, MIB(16));
 	ck_assert_uint_eq(parts.engine_bytes, MIB(8));
 	ck_assert_uint_eq(parts.share_bytes, MIB(8));
 	settings_free(&s);
 	ck_assert_int_eq(load(NVME), 0);
-	settings_staging(&s, &parts);
+	settings_staging(&s, 1, &parts);
 	ck_assert_uint_eq(parts.total_bytes, MIB(8)); /* an eighth of dram */
 	ck_assert_uint_eq(parts.share_bytes, MIB(4));
 	settings_free(&s);
 	ck_assert_int_eq(load(DRAM "staging: 16MiB\n"), 0);
-	settings_staging(&s, &parts);
+	settings_staging(&s, 1, &parts);
 	ck_assert_uint_eq(parts.total_bytes, 0);
+	settings_free(&s);
+}
+END_TEST
+
+START_TEST(gpus_hand_to_each_other_through_staging)
+{
+	struct settings_staging parts;
+
+	ck_assert_msg(load(TWO_GPUS) == 0, "%s", err.text);
+	settings_staging(&s, 2, &parts);
+	ck_assert_uint_eq(parts.total_bytes, MIB(8)); /* an eighth of dram */
+	ck_assert_uint_eq(parts.engine_bytes, MIB(8));
+	ck_assert_uint_eq(parts.share_bytes, 0);
+	/* Another backend may find one GPU alone, and then it goes through dram. */
+	settings_staging(&s, 1, &parts);
+	ck_assert_uint_eq(parts.total_bytes, 0);
+	settings_free(&s);
+	ck_assert_int_eq(load("tiers: {dram: {size: 64GiB}, "
+			      "hbm: {backend: memory, size: 1MiB, devices: 3}}\n"),
+			 0);
+	settings_staging(&s, 3, &parts);
+	ck_assert_uint_eq(parts.engine_bytes, 3 * MIB(64));
+	ck_assert_int_eq(settings_check_staging(&s, 8, &err), 0);
+	settings_free(&s);
+	/* What only the driver tells, after the file was read. */
+	ck_assert_int_eq(load(TWO_GPUS "staging: 8MiB\n"), 0);
+	ck_assert_int_eq(settings_check_staging(&s, 4, &err), 0);
+	ck_assert_int_eq(settings_check_staging(&s, 5, &err), -EINVAL);
 	settings_free(&s);
 }
 END_TEST
@@ -186,4 +236,4 @@ END_TEST
 UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_full_configuration_arrives_whole, wrong_configurations_are_refused_by_name,
 	  a_socket_path_that_is_too_long_is_refused_at_once, staging_is_divided_without_rest,
-	  what_is_printed_loads_to_the_same)
+	  gpus_hand_to_each_other_through_staging, what_is_printed_loads_to_the_same)

@@ -23,7 +23,7 @@ struct page {
 	uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];
 	uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS];
 	uint64_t class_stall_ns[STATS_CLASSES];
-	char chosen[8][128]; /* each ended by NUL */
+	char chosen[STATS_DEVICES][128]; /* each ended by NUL */
 };
 
 /* Consistent, but for a daemon that died inside an update: then each number is right by itself. */

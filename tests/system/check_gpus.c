@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Several GPUs, played by host memory: every tensor on the one that was asked for, and bytes that
+ * go from one to another.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/system/oracle.h"
+#include "tests/system/system.h"
+#include "tests/system/wire.h"
+
+#define GPUS 3
+#define CONFIG                                               \
+	"tensors: 4Ki\n"                                     \
+	"tiers:\n"                                           \
+	"  hbm: {backend: memory, size: 4MiB, devices: 3}\n" \
+	"  dram: {size: 32MiB}\n"
+#define WAIT (20 * (int64_t)NS_PER_S)
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+static struct tierd *t;
+static struct wire w;
+
+static void begin(const char *config)
+{
+	system_start(s, config);
+	ck_assert_msg(tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &t) == 0, "%s",
+		      tierd_error(NULL));
+}
+
+static void end(void)
+{
+	tierd_close(t);
+	system_stop(s);
+}
+
+static tierd_tensor make(uint64_t bytes)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { bytes } };
+	tierd_tensor h;
+
+	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
+	return h;
+}
+
+static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
+{
+	struct tierd_view v;
+
+	ck_assert_msg(tierd_acquire(t, h, place, access, WAIT, &v) == 0, "place %d: %s", place,
+		      tierd_error(t));
+	return v;
+}
+
+static void fill(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
+
+	memset(v.data, byte, v.bytes);
+	tierd_release(t, &v);
+}
+
+/* Where tierd says that it stands, looked at from another process's mapping of that arena. */
+static const unsigned char *stands_on(tierd_tensor h, unsigned place)
+{
+	const struct descriptor *d = wire_descriptor(&w, h.index);
+	uint64_t word0 = atomic_load(&d->word0), word1 = atomic_load(&d->word1);
+
+	ck_assert_uint_eq(word0_state(word0), STATE_RESIDENT);
+	ck_assert_uint_eq(word0_place(word0), place);
+	ck_assert_uint_eq(w.reply.arena[place].place, place);
+	ck_assert_uint_eq(w.reply.arena[place].arena, word1_arena(word1));
+	return (const unsigned char *)w.arena[place] + word1_offset(word1);
+}
+
+START_TEST(tensors_stand_on_the_gpu_that_was_asked_for)
+{
+	tierd_tensor h[GPUS];
+
+	begin(CONFIG);
+	ck_assert_int_eq(wire_open(s->socket, "watcher", &w), 0);
+	ck_assert_uint_eq(w.reply.arenas, GPUS + 1);
+	ck_assert_uint_eq(w.reply.arena[GPUS].place, PROTOCOL_PLACE_HOST);
+	for (int i = 0; i < GPUS; i++) {
+		h[i] = make(MIB(1) + (unsigned)i);
+		fill(h[i], i, 0x10 + i);
+	}
+	for (unsigned i = 0; i < GPUS; i++)
+		ck_assert(system_bytes_are(stands_on(h[i], i), (unsigned char)(0x10 + i),
+					   MIB(1) + i));
+	wire_bye(&w);
+	end();
+}
+END_TEST
+
+START_TEST(there_are_no_more_places_than_gpus)
+{
+	struct tierd_view v;
+	tierd_tensor h;
+
+	begin(CONFIG);
+	h = make(4096);
+	ck_assert_int_eq(tierd_acquire(t, h, GPUS, TIERD_READ, WAIT, &v), -ENODEV);
+	ck_assert_int_eq(tierd_acquire(t, h, 254, TIERD_READ, WAIT, &v), -ENODEV);
+	ck_assert_int_eq(tierd_prefetch(t, &h, 1, GPUS), -ENODEV);
+	v = hold(h, GPUS - 1, TIERD_READ);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+/* What one has no room for never lands on another. */
+START_TEST(a_full_gpu_is_full_though_others_are_empty)
+{
+	tierd_tensor a, b;
+	struct tierd_view held, v;
+
+	begin(CONFIG);
+	ck_assert_int_eq(wire_open(s->socket, "watcher", &w), 0);
+	a = make(MIB(3));
+	b = make(MIB(3));
+	held = hold(a, 1, TIERD_WRITE);
+	memset(held.data, 1, held.bytes);
+	ck_assert_int_eq(tierd_acquire(t, b, 1, TIERD_READ, 100 * (int64_t)NS_PER_MS, &v),
+			 -ETIMEDOUT);
+	fill(b, 2, 2);
+	ck_assert(system_bytes_are(stands_on(a, 1), 1, MIB(3)));
+	ck_assert(system_bytes_are(stands_on(b, 2), 2, MIB(3)));
+	tierd_release(t, &held);
+	/* Room is made on that one by moving its tensor down, not aside. */
+	v = hold(b, 1, TIERD_READ);
+	ck_assert(system_bytes_are(v.data, 2, v.bytes));
+	ck_assert_ptr_nonnull(stands_on(b, 1));
+	tierd_release(t, &v);
+	v = hold(a, 0, TIERD_READ);
+	ck_assert(system_bytes_are(v.data, 1, v.bytes));
+	tierd_release(t, &v);
+	wire_bye(&w);
+	end();
+}
+END_TEST
+
+START_TEST(bytes_go_from_each_gpu_to_each_other)
+{
+	const uint64_t sizes[] = { 1, 4096, MIB(1) + 1, MIB(3) };
+	struct tierd_stats stats;
+
+	begin(CONFIG);
+	for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+		tierd_tensor h = make(sizes[i]);
+
+		for (int k = 0; k < GPUS * GPUS; k++) {
+			int from = k / GPUS, to = k % GPUS;
+			struct tierd_view v;
+
+			fill(h, from, k + 1);
+			v = hold(h, to, TIERD_READ);
+			ck_assert(system_bytes_are(v.data, (unsigned char)(k + 1), v.bytes));
+			tierd_release(t, &v);
+		}
+		ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
+	}
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_HBM], MIB(3) * (GPUS - 1));
+	end();
+}
+END_TEST
+
+static void crowd(const char *config, bool no_nvme)
+{
+	const uint64_t sizes[] = { 1, 511, 4095, 4097, 65537, KIB(300), KIB(700), MIB(1) + 1 };
+	const struct oracle_params params = { .host_max = MIB(2),
+					      .gpu_max = MIB(1) + KIB(512),
+					      .gpus = GPUS,
+					      .batch_max = MIB(1),
+					      .no_nvme = no_nvme };
+	struct oracle *o = oracle_open(&params, MIB(64));
+	struct tierd_stats stats;
+
+	begin(config);
+	for (unsigned i = 0; i < 24; i++)
+		oracle_add(o, t, sizes[i % ARRAY_SIZE(sizes)]);
+	oracle_run(s, o, 4, getenv("TIERD_TEST_LONG") ? 60 : 4);
+	oracle_check_all(o, t);
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_HBM], 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_DRAM], 0);
+	end();
+	oracle_close(o);
+}
+
+START_TEST(bytes_stay_whole_among_gpus_without_nvme)
+{
+	crowd("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: memory, size: 2MiB, devices: 3}\n"
+	      "  dram: {size: 32MiB}\n",
+	      true);
+}
+END_TEST
+
+START_TEST(bytes_stay_whole_among_gpus_above_nvme)
+{
+	crowd("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: memory, size: 2MiB, devices: 3}\n"
+	      "  dram: {size: 6MiB}\n"
+	      "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n",
+	      false);
+}
+END_TEST
+
+UNIT_MAIN("gpus", tensors_stand_on_the_gpu_that_was_asked_for, there_are_no_more_places_than_gpus,
+	  a_full_gpu_is_full_though_others_are_empty, bytes_go_from_each_gpu_to_each_other,
+	  bytes_stay_whole_among_gpus_without_nvme, bytes_stay_whole_among_gpus_above_nvme)
