@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fake driver itself: what tests of GPU code rely on.
+ */
+#include "tests/unit/unit.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/cuda_rig.h"
+
+#define SLAB  FAKE_CUDA_GRANULARITY
+#define BYTES ((size_t)8192)
+
+START_TEST(bytes_move_when_stepped_and_are_poison_until_then)
+{
+	unsigned char *from, *to;
+	CUdeviceptr device;
+	CUstream stream;
+
+	begin();
+	device = device_memory(BYTES);
+	from = pinned(BYTES, 1);
+	to = pinned(BYTES, 2);
+	stream = stream_new();
+	memset((void *)device, 3, BYTES);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, from, BYTES, stream), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->memcpy_dtoh_async(to, device, BYTES, stream), CUDA_SUCCESS);
+	ck_assert(is_all((void *)device, BYTES, FAKE_CUDA_POISON));
+	ck_assert(is_all(to, BYTES, 2)); /* its copy may not start yet */
+	ck_assert_int_eq(cuda->stream_query(stream), CUDA_ERROR_NOT_READY);
+	memset(from, 4, BYTES); /* too early: it shows */
+	ck_assert(fake_cuda_step(1));
+	ck_assert(is_all((void *)device, BYTES, 4));
+	ck_assert(is_all(to, BYTES, FAKE_CUDA_POISON));
+	ck_assert(fake_cuda_step(1));
+	ck_assert(is_all(to, BYTES, 4));
+	ck_assert(!fake_cuda_step(1));
+	ck_assert_int_eq(cuda->stream_query(stream), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().unregistered, 0);
+	ck_assert_uint_eq(fake_cuda_counts().copies, 2);
+}
+END_TEST
+
+START_TEST(streams_go_in_every_order_and_events_order_them)
+{
+	unsigned char *a, *b;
+	CUdeviceptr device;
+	CUstream one, two;
+	CUevent event;
+	int first_won = 0;
+
+	begin();
+	device = device_memory(BYTES);
+	a = pinned(BYTES, 1);
+	b = pinned(BYTES, 2);
+	one = stream_new();
+	two = stream_new();
+	event = event_new();
+	for (uint64_t seed = 0; seed < 64; seed++) {
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, a, BYTES, one), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, b, BYTES, two), CUDA_SUCCESS);
+		ck_assert_uint_eq(fake_cuda_run(seed), 2);
+		first_won += is_all((void *)device, BYTES, 1);
+	}
+	ck_assert_int_gt(first_won, 0);
+	ck_assert_int_lt(first_won, 64);
+	for (uint64_t seed = 0; seed < 64; seed++) {
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, a, BYTES, one), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->event_record(event, one), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->event_query(event), CUDA_ERROR_NOT_READY);
+		ck_assert_int_eq(cuda->stream_wait_event(two, event, 0), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, b, BYTES, two), CUDA_SUCCESS);
+		ck_assert_uint_eq(fake_cuda_run(seed), 4);
+		ck_assert_int_eq(cuda->event_query(event), CUDA_SUCCESS);
+		ck_assert(is_all((void *)device, BYTES, 2));
+	}
+}
+END_TEST
+
+START_TEST(words_hold_a_stream_back_and_are_written_by_it)
+{
+	CUdeviceptr device, word;
+	unsigned char *memory;
+	uint64_t *words;
+	CUstream stream;
+
+	begin();
+	device = device_memory(BYTES);
+	memory = pinned(BYTES, 0);
+	words = (uint64_t *)memory;
+	stream = stream_new();
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&word, words, 0), CUDA_SUCCESS);
+	ck_assert_ptr_eq(fake_cuda_host(word), words);
+	/* The host's own address is not the device's. */
+	ck_assert_int_eq(cuda->stream_wait_value64(stream, (CUdeviceptr)words, 1, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	words[0] = UINT64_MAX - 1;
+	ck_assert_int_eq(cuda->stream_wait_value64(stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->memset_d8_async(device, 7, BYTES, stream), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_write_value64(stream, word + 8, 5, 0), CUDA_SUCCESS);
+	ck_assert(!fake_cuda_step(1));
+	words[0] = 2; /* past 1, though it wrapped */
+	ck_assert(fake_cuda_step(1));
+	ck_assert(fake_cuda_step(1));
+	ck_assert_uint_eq(words[1], 0);
+	ck_assert(fake_cuda_step(1));
+	ck_assert_uint_eq(words[1], 5);
+	ck_assert(is_all((void *)device, BYTES, 7));
+}
+END_TEST
+
+START_TEST(a_word_needs_devicemap)
+{
+	unsigned char *memory;
+	CUdeviceptr word;
+
+	begin();
+	memory = host_memory(BYTES, 0);
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&word, memory, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_host_register(memory, BYTES, CU_MEMHOSTREGISTER_PORTABLE),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&word, memory, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(registrations_have_edges)
+{
+	unsigned char *memory;
+	CUdeviceptr device;
+	CUstream stream;
+
+	begin();
+	device = device_memory(4 * BYTES);
+	stream = stream_new();
+	memory = host_memory(4 * BYTES, 9);
+	ck_assert_int_eq(cuda->mem_host_register(memory, BYTES, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_register(memory + BYTES, BYTES, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_register(memory + BYTES / 2, BYTES, 0),
+			 CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	/* Over two of them, and from one into nothing. */
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory + BYTES / 2, BYTES, stream),
+			 CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory + BYTES, 2 * BYTES, stream),
+			 CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, stream), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 1);
+	/* Pageable memory: done when the call returns, and counted. */
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory + 2 * BYTES, BYTES, stream),
+			 CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	ck_assert_uint_eq(fake_cuda_counts().unregistered, 1);
+	ck_assert_int_eq(cuda->mem_host_unregister(memory), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_unregister(memory), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	ck_assert_uint_eq(fake_cuda_counts().registrations, 1);
+}
+END_TEST
+
+START_TEST(memory_that_goes_under_a_copy_loses_the_context)
+{
+	unsigned char *memory;
+	CUdeviceptr device;
+	CUstream stream;
+
+	begin();
+	device = device_memory(BYTES);
+	memory = pinned(BYTES, 1);
+	stream = stream_new();
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, stream), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_unregister(memory), CUDA_SUCCESS);
+	ck_assert(fake_cuda_step(1));
+	ck_assert_int_eq(cuda->stream_query(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
+START_TEST(slabs_are_whole_and_aligned)
+{
+	CUmemAllocationProp prop;
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+
+	begin();
+	prop = slab_prop(0);
+	ck_assert_int_eq(cuda->mem_create(&handle, SLAB + 4096, &prop, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	handle = make_slab();
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), SLAB);
+	ck_assert_int_eq(cuda->mem_address_reserve(&at, 4 * SLAB, 0, 0, 0), CUDA_SUCCESS);
+	ck_assert_uint_eq(at % SLAB, 0);
+	ck_assert_int_eq(cuda->mem_map(at + 4096, SLAB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_map(at, SLAB / 2, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_map(at + 4 * SLAB, SLAB, 0, handle, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(give_access(at, SLAB), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_map(at + SLAB, SLAB, 0, handle, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_map(at + SLAB, SLAB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->memset_d8_async(at + SLAB, 1, SLAB, NULL), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(give_access(at + SLAB, SLAB), CUDA_SUCCESS);
+	ck_assert(is_all((void *)(at + SLAB), 4096, FAKE_CUDA_POISON));
+	ck_assert_int_eq(cuda->memset_d8_async(at + SLAB, 1, SLAB, NULL), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_synchronize(), CUDA_SUCCESS);
+	/* The mapping keeps the memory, and the range stays while it is there. */
+	ck_assert_int_eq(cuda->mem_release(handle), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_release(handle), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), SLAB);
+	ck_assert(is_all((void *)(at + SLAB), SLAB, 1));
+	ck_assert_int_eq(cuda->mem_address_free(at, 4 * SLAB), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_unmap(at, 2 * SLAB), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(cuda->mem_unmap(at + SLAB, SLAB), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_unmap(at + SLAB, SLAB), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), 0);
+	ck_assert_int_eq(cuda->mem_address_free(at, 4 * SLAB), CUDA_SUCCESS);
+}
+END_TEST
+
+START_TEST(access_comes_with_set_access_and_goes_with_the_mapping)
+{
+	CUdeviceptr at;
+	int status;
+	pid_t child;
+
+	begin();
+	at = map_slab(make_slab());
+	*(volatile char *)at = 1;
+	ck_assert_int_eq(cuda->mem_unmap(at, SLAB), CUDA_SUCCESS);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would print */
+		*(volatile char *)at = 1;
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+END_TEST
+
+START_TEST(a_device_is_full_when_its_bytes_are_taken)
+{
+	CUmemAllocationProp prop = slab_prop(0);
+	CUmemGenericAllocationHandle one, two, three;
+	size_t free_bytes, total;
+
+	setenv("FAKE_CUDA_BYTES", "4194304", 1);
+	begin();
+	ck_assert_int_eq(cuda->mem_create(&one, SLAB, &prop, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_create(&two, SLAB, &prop, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_create(&three, SLAB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(cuda->mem_get_info(&free_bytes, &total), CUDA_SUCCESS);
+	ck_assert_uint_eq(free_bytes, 0);
+	ck_assert_uint_eq(total, 2 * SLAB);
+	ck_assert_int_eq(cuda->mem_release(one), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_create(&three, SLAB, &prop, 0), CUDA_SUCCESS);
+}
+END_TEST
+
+START_TEST(a_call_fails_when_told)
+{
+	CUmemAllocationProp prop = slab_prop(0);
+	CUmemGenericAllocationHandle handle;
+	CUstream stream;
+
+	setenv("FAKE_CUDA_FAIL", "cuMemCreate:2:2,cuStreamCreateWithPriority:1:999", 1);
+	begin();
+	ck_assert_int_eq(cuda->mem_create(&handle, SLAB, &prop, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_create(&handle, SLAB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(cuda->mem_create(&handle, SLAB, &prop, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_create(&stream, 0, 0), CUDA_ERROR_UNKNOWN);
+	fake_cuda_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(cuda->mem_create(&handle, SLAB, &prop, 0), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_uint_eq(fake_cuda_counts().handles, 2);
+	ck_assert_uint_eq(fake_cuda_calls("cuMemCreate"), 4);
+}
+END_TEST
+
+START_TEST(a_lost_device_runs_nothing_and_gives_back)
+{
+	unsigned char *memory;
+	CUdeviceptr device;
+	CUstream stream;
+	CUevent event;
+
+	setenv("FAKE_CUDA_LOSE", "0:1", 1);
+	begin();
+	device = device_memory(BYTES);
+	memory = pinned(BYTES, 1);
+	stream = stream_new();
+	event = event_new();
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, stream),
+				 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->event_record(event, stream), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_run(1), 1);
+	ck_assert_int_eq(cuda->event_query(event), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->event_synchronize(event), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, stream),
+			 CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->stream_destroy(stream), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->event_destroy(event), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->mem_host_unregister(memory), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->mem_free(device), CUDA_ERROR_ECC_UNCORRECTABLE);
+	ck_assert_int_eq(cuda->primary_ctx_release(0), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	ck_assert_uint_eq(fake_cuda_counts().streams + fake_cuda_counts().events, 0);
+	ck_assert_uint_eq(fake_cuda_counts().registrations + fake_cuda_counts().allocations, 0);
+	ck_assert_uint_eq(fake_cuda_counts().contexts, 0);
+}
+END_TEST
+
+START_TEST(a_call_needs_a_context)
+{
+	CUstream stream;
+	CUcontext popped;
+
+	begin();
+	ck_assert_int_eq(cuda->ctx_pop(&popped), CUDA_SUCCESS);
+	ck_assert_ptr_eq(popped, ctx);
+	ck_assert_int_eq(cuda->stream_create(&stream, 0, 0), CUDA_ERROR_INVALID_CONTEXT);
+	ck_assert_int_eq(cuda->ctx_push(ctx), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_create(&stream, 0, 0), CUDA_SUCCESS);
+	fake_cuda_capture(stream, true);
+	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+END_TEST
+
+START_TEST(visible_devices_are_numbers_and_uuids)
+{
+	CUuuid uuid;
+	char id[32], name[32];
+	int count;
+
+	setenv("FAKE_CUDA_DEVICES", "4", 1);
+	/* The letters of "tierd fake gpu" and 2. */
+	setenv("CUDA_VISIBLE_DEVICES", "GPU-74696572-6420-6661-6b65-206770750002,0,9,1", 1);
+	begin();
+	ck_assert_int_eq(cuda->device_get_count(&count), CUDA_SUCCESS);
+	ck_assert_int_eq(count, 2);
+	ck_assert_int_eq(cuda->device_get_uuid(&uuid, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(uuid.bytes[15], 2);
+	ck_assert_int_eq(cuda->device_get_uuid(&uuid, 1), CUDA_SUCCESS);
+	ck_assert_int_eq(uuid.bytes[15], 0);
+	ck_assert_int_eq(cuda->device_get_name(name, sizeof(name), 0), CUDA_SUCCESS);
+	ck_assert_str_eq(name, "Fake GPU 2");
+	ck_assert_int_eq(cuda->device_get_pci_bus_id(id, sizeof(id), 0), CUDA_SUCCESS);
+	ck_assert_str_eq(id, "FA4E:03:00.0");
+	ck_assert_int_eq(cuda->device_get_uuid(&uuid, 2), CUDA_ERROR_INVALID_DEVICE);
+}
+END_TEST
+
+START_TEST(the_default_stream_goes_between)
+{
+	CUdeviceptr device;
+	CUstream blocking;
+
+	begin();
+	device = device_memory(BYTES);
+	ck_assert_int_eq(cuda->stream_create(&blocking, CU_STREAM_DEFAULT, 0), CUDA_SUCCESS);
+	for (uint64_t seed = 0; seed < 16; seed++) {
+		ck_assert_int_eq(cuda->memset_d8_async(device, 1, BYTES, blocking), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->memset_d8_async(device, 2, BYTES, NULL), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->memset_d8_async(device, 3, BYTES, blocking), CUDA_SUCCESS);
+		for (unsigned char want = 1; want <= 3; want++) {
+			ck_assert(fake_cuda_step(seed));
+			ck_assert_int_eq(*(unsigned char *)device,
+					 want == 3 ? 3 : FAKE_CUDA_POISON);
+		}
+	}
+}
+END_TEST
+
+START_TEST(kernels_run_in_their_place)
+{
+	uint32_t byte = 6;
+	uint64_t bytes = BYTES;
+	CUdeviceptr device, count;
+	void *fill_params[] = { &device, &bytes, &byte };
+	void *compare_params[] = { &device, &bytes, &byte, &count };
+	CUfunction fill, compare;
+	CUmodule module;
+	CUstream stream;
+
+	begin();
+	device = device_memory(BYTES);
+	stream = stream_new();
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&count, pinned(4096, 0), 0),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->module_load_data(&module, "any"), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->module_get_function(&fill, module, "fill"), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->module_get_function(&compare, module, "compare"), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->module_get_function(&fill, module, "none"), CUDA_ERROR_NOT_FOUND);
+	ck_assert_int_eq(
+		cuda->launch_kernel(compare, 1, 1, 1, 32, 1, 1, 0, stream, compare_params, NULL),
+		CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->launch_kernel(fill, 1, 1, 1, 32, 1, 1, 0, stream, fill_params, NULL),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(
+		cuda->launch_kernel(compare, 1, 1, 1, 32, 1, 1, 0, stream, compare_params, NULL),
+		CUDA_SUCCESS);
+	byte = 9; /* parameters were copied */
+	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_SUCCESS);
+	ck_assert(is_all((void *)device, BYTES, 6));
+	ck_assert_uint_eq(*(uint64_t *)fake_cuda_host(count), BYTES);
+	ck_assert_int_eq(cuda->module_unload(module), CUDA_SUCCESS);
+}
+END_TEST
+
+/* Of the process that imports: waits in a stream for the word, then copies the slab out. */
+static int importer(int socket, unsigned char *shared)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at, word;
+	CUstream stream;
+	int fd = receive_fd(socket);
+
+	open_fake();
+	ck_assert_int_eq(cuda->mem_import(&handle, (void *)(uintptr_t)fd,
+					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+			 CUDA_SUCCESS);
+	close(fd);
+	at = map_slab(handle);
+	ck_assert_int_eq(cuda->mem_release(handle), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_register(shared, 2 * BYTES, CU_MEMHOSTREGISTER_DEVICEMAP),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&word, shared, 0), CUDA_SUCCESS);
+	stream = stream_new();
+	ck_assert_int_eq(cuda->stream_wait_value64(stream, word, 3, CU_STREAM_WAIT_VALUE_GEQ),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->memcpy_dtoh_async(shared + BYTES, at, BYTES, stream), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_write_value64(stream, word + 8, 1, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), 0);
+	return 0;
+}
+
+/* Both have a thread that steps, as whole processes do. */
+START_TEST(two_processes_share_a_slab_and_a_word)
+{
+	unsigned char *shared = host_memory(2 * BYTES, 0);
+	uint64_t *words = (uint64_t *)shared;
+	CUmemGenericAllocationHandle handle;
+	int sockets[2], fd, status;
+	CUdeviceptr at;
+	pid_t child;
+
+	setenv(CUDA_LIBRARY_VARIABLE, fake_cuda_path(), 1);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+	child = fork(); /* before there is a driver: none survives a fork */
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		_exit(importer(sockets[1], shared));
+	open_fake();
+	handle = make_slab();
+	at = map_slab(handle);
+	ck_assert_int_eq(cuda->mem_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_SUCCESS);
+	send_fd(sockets[0], fd);
+	ck_assert_int_eq(cuda->memset_d8_async(at, 0x5a, SLAB, NULL), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_synchronize(), CUDA_SUCCESS);
+	ck_assert_uint_eq(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
+	__atomic_store_n(&words[0], 3, __ATOMIC_RELEASE);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert_uint_eq(words[1], 1);
+	ck_assert(is_all(shared + BYTES, BYTES, 0x5a));
+}
+END_TEST
+
+UNIT_MAIN("fake_cuda", bytes_move_when_stepped_and_are_poison_until_then,
+	  streams_go_in_every_order_and_events_order_them,
+	  words_hold_a_stream_back_and_are_written_by_it, a_word_needs_devicemap,
+	  registrations_have_edges, memory_that_goes_under_a_copy_loses_the_context,
+	  slabs_are_whole_and_aligned, access_comes_with_set_access_and_goes_with_the_mapping,
+	  a_device_is_full_when_its_bytes_are_taken, a_call_fails_when_told,
+	  a_lost_device_runs_nothing_and_gives_back, a_call_needs_a_context,
+	  visible_devices_are_numbers_and_uuids, the_default_stream_goes_between,
+	  kernels_run_in_their_place, two_processes_share_a_slab_and_a_word)
