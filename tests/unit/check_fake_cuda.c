@@ -6,7 +6,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +176,46 @@ START_TEST(memory_that_goes_under_a_copy_loses_the_context)
 	ck_assert(fake_cuda_step(1));
 	ck_assert_int_eq(cuda->stream_query(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
 	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
+START_TEST(a_slab_unmapped_under_a_copy_loses_the_context)
+{
+	CUdeviceptr at;
+	CUstream stream;
+
+	begin();
+	at = map_slab(make_slab());
+	stream = stream_new();
+	ck_assert_int_eq(cuda->memcpy_htod_async(at, pinned(BYTES, 1), BYTES, stream),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_unmap(at, SLAB), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
+START_TEST(a_registration_is_of_its_context_unless_portable)
+{
+	unsigned char *memory;
+	CUdeviceptr device;
+	CUcontext other;
+
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	begin();
+	memory = pinned(2 * BYTES, 1);
+	ck_assert_int_eq(cuda->primary_ctx_retain(&other, 1), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_set_current(other), CUDA_SUCCESS);
+	device = device_memory(BYTES);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, NULL), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().unregistered, 1);
+	ck_assert_int_eq(cuda->mem_host_unregister(memory), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_set_current(ctx), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_register(memory, BYTES, CU_MEMHOSTREGISTER_PORTABLE),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_set_current(other), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->memcpy_htod_async(device, memory, BYTES, NULL), CUDA_SUCCESS);
+	ck_assert_uint_eq(fake_cuda_counts().unregistered, 1);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 1);
 }
 END_TEST
 
@@ -411,68 +450,9 @@ START_TEST(kernels_run_in_their_place)
 }
 END_TEST
 
-/* Of the process that imports: waits in a stream for the word, then copies the slab out. */
-static int importer(int socket, unsigned char *shared)
-{
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr at, word;
-	CUstream stream;
-	int fd = receive_fd(socket);
-
-	open_fake();
-	ck_assert_int_eq(cuda->mem_import(&handle, (void *)(uintptr_t)fd,
-					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-			 CUDA_SUCCESS);
-	close(fd);
-	at = map_slab(handle);
-	ck_assert_int_eq(cuda->mem_release(handle), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->mem_host_register(shared, 2 * BYTES, CU_MEMHOSTREGISTER_DEVICEMAP),
-			 CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&word, shared, 0), CUDA_SUCCESS);
-	stream = stream_new();
-	ck_assert_int_eq(cuda->stream_wait_value64(stream, word, 3, CU_STREAM_WAIT_VALUE_GEQ),
-			 CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->memcpy_dtoh_async(shared + BYTES, at, BYTES, stream), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->stream_write_value64(stream, word + 8, 1, 0), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->stream_synchronize(stream), CUDA_SUCCESS);
-	ck_assert_uint_eq(fake_cuda_used_bytes(0), 0);
-	return 0;
-}
-
-/* Both have a thread that steps, as whole processes do. */
-START_TEST(two_processes_share_a_slab_and_a_word)
-{
-	unsigned char *shared = host_memory(2 * BYTES, 0);
-	uint64_t *words = (uint64_t *)shared;
-	CUmemGenericAllocationHandle handle;
-	int sockets[2], fd, status;
-	CUdeviceptr at;
-	pid_t child;
-
-	setenv(CUDA_LIBRARY_VARIABLE, fake_cuda_path(), 1);
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
-	child = fork(); /* before there is a driver: none survives a fork */
-	ck_assert_int_ge(child, 0);
-	if (child == 0)
-		_exit(importer(sockets[1], shared));
-	open_fake();
-	handle = make_slab();
-	at = map_slab(handle);
-	ck_assert_int_eq(cuda->mem_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-			 CUDA_SUCCESS);
-	send_fd(sockets[0], fd);
-	ck_assert_int_eq(cuda->memset_d8_async(at, 0x5a, SLAB, NULL), CUDA_SUCCESS);
-	ck_assert_int_eq(cuda->ctx_synchronize(), CUDA_SUCCESS);
-	ck_assert_uint_eq(__atomic_load_n(&words[1], __ATOMIC_ACQUIRE), 0);
-	__atomic_store_n(&words[0], 3, __ATOMIC_RELEASE);
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	ck_assert_uint_eq(words[1], 1);
-	ck_assert(is_all(shared + BYTES, BYTES, 0x5a));
-}
-END_TEST
-
-UNIT_MAIN("fake_cuda", bytes_move_when_stepped_and_are_poison_until_then,
+UNIT_MAIN("fake_cuda", a_slab_unmapped_under_a_copy_loses_the_context,
+	  a_registration_is_of_its_context_unless_portable,
+	  bytes_move_when_stepped_and_are_poison_until_then,
 	  streams_go_in_every_order_and_events_order_them,
 	  words_hold_a_stream_back_and_are_written_by_it, a_word_needs_devicemap,
 	  registrations_have_edges, memory_that_goes_under_a_copy_loses_the_context,
@@ -480,4 +460,4 @@ UNIT_MAIN("fake_cuda", bytes_move_when_stepped_and_are_poison_until_then,
 	  a_device_is_full_when_its_bytes_are_taken, a_call_fails_when_told,
 	  a_lost_device_runs_nothing_and_gives_back, a_call_needs_a_context,
 	  visible_devices_are_numbers_and_uuids, the_default_stream_goes_between,
-	  kernels_run_in_their_place, two_processes_share_a_slab_and_a_word)
+	  kernels_run_in_their_place)

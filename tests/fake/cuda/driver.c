@@ -5,10 +5,12 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
@@ -373,4 +375,36 @@ uint64_t fake_cuda_used_bytes(int device)
 	bytes = fake_ctx_of_device(device)->used_bytes;
 	release();
 	return bytes;
+}
+
+/* No lock: a thread that dies in a call must not keep the process from its end. */
+__attribute__((destructor)) static void report(void)
+{
+	const char *folder = getenv("FAKE_CUDA_REPORT");
+	const struct fake_cuda_counts *counts = &fake.counts;
+	char path[PATH_MAX];
+	FILE *file;
+
+	if (folder == NULL || !fake.initialised)
+		return;
+	snprintf(path, sizeof(path), "%s/%d", folder, (int)getpid());
+	file = fopen(path, "w");
+	ASSERT(file != NULL);
+#define COUNT(name) fprintf(file, #name " %" PRIu64 "\n", counts->name)
+	COUNT(contexts);
+	COUNT(handles);
+	COUNT(reservations);
+	COUNT(mappings);
+	COUNT(allocations);
+	COUNT(registrations);
+	COUNT(modules);
+	COUNT(streams);
+	COUNT(events);
+	COUNT(queued);
+	COUNT(copies);
+	COUNT(unregistered);
+	COUNT(exports);
+	COUNT(imports);
+#undef COUNT
+	ASSERT(fclose(file) == 0);
 }

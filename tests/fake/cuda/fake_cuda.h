@@ -23,6 +23,7 @@
  *   FAKE_CUDA_SEED     of the thread that steps (1)
  *   FAKE_CUDA_FAIL     CALL:NTH:RESULT[,...], as cuMemCreate:3:2: the third call is out of memory
  *   FAKE_CUDA_LOSE     DEVICE:N: the device is lost when it has done N copies
+ *   FAKE_CUDA_REPORT   a folder: a process that ends leaves its counts there, in a file of its pid
  *   FAKE_CUDA_AUTO     0: nothing moves but by fake_cuda_step() and in calls that synchronize
  *
  * Any thread.

@@ -81,10 +81,11 @@ static bool side_is_there(const struct fake_ctx *ctx, const void *at, const stru
 
 	if (was == PLACE_DEVICE)
 		return fake_device_range(at, op->bytes, write);
-	return fake_host_place(ctx, at, op->bytes, &place) == CUDA_SUCCESS && place == was;
+	return was == PLACE_PAGEABLE ||
+	       (fake_host_place(ctx, at, op->bytes, &place) == CUDA_SUCCESS && place == was);
 }
 
-/* What was there when it was queued must be there until it is done. */
+/* What was mapped or registered when it was queued must be so until it is done. */
 static bool still_there(const struct fake_ctx *ctx, const struct fake_op *op)
 {
 	if (op->kind != OP_COPY && op->kind != OP_FILL)
