@@ -381,6 +381,27 @@ int extents_take_outside(struct extents *e, uint64_t bytes, uint32_t owner, uint
 	return -ENOSPC;
 }
 
+int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t owner,
+		    struct extent *ret)
+{
+	int rc = take_prepare(e, &bytes, owner);
+	struct extent x;
+	bool more;
+
+	ASSERT(offset % e->page == 0 && bytes % e->page == 0);
+	if (rc < 0)
+		return rc;
+	for (more = extents_next(e, EXTENT_NONE, &x); more; more = extents_next(e, x.node, &x)) {
+		if (x.offset + x.bytes <= offset)
+			continue;
+		if (x.owner != EXTENT_FREE || x.offset + x.bytes < offset + bytes)
+			return -ENOSPC;
+		take_from(e, x.node, offset, bytes, owner, ret);
+		return 0;
+	}
+	return -ENOSPC;
+}
+
 void extents_give(struct extents *e, uint32_t node)
 {
 	struct node *n = node_taken(e, node);

@@ -35,6 +35,10 @@ int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct exten
 /* The same, but nowhere in [begin, end): the lowest address that does. O(nodes). */
 int extents_take_outside(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t begin,
 			 uint64_t end, struct extent *ret);
+/* Exactly [offset, bytes), both whole pages. 0, -ENOSPC when not all of it is free, -ENOMEM.
+ * O(nodes). */
+int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t owner,
+		    struct extent *ret);
 void extents_give(struct extents *e, uint32_t node);
 void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
 

@@ -293,8 +293,41 @@ START_TEST(node_memory_grows_and_is_used_again)
 }
 END_TEST
 
+START_TEST(a_range_is_taken_where_it_was_asked_for_or_not_at_all)
+{
+	struct extents *e;
+	struct extent x, hole;
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(extents_create(KIB(64), GRANULE_SMALL, &e, &err), 0);
+	ck_assert_int_eq(extents_take_at(e, KIB(16), KIB(16), 7, &x), 0);
+	ck_assert_uint_eq(x.offset, KIB(16));
+	ck_assert_uint_eq(x.bytes, KIB(16));
+	ck_assert_uint_eq(x.owner, 7);
+	extents_check(e);
+	ck_assert_int_eq(extents_take_at(e, KIB(16), KIB(4), 8, &hole), -ENOSPC);
+	ck_assert_int_eq(extents_take_at(e, KIB(12), KIB(8), 8, &hole), -ENOSPC);
+	ck_assert_int_eq(extents_take_at(e, KIB(28), KIB(8), 8, &hole), -ENOSPC);
+	ck_assert_int_eq(extents_take_at(e, KIB(60), KIB(8), 8, &hole), -ENOSPC);
+	ck_assert_int_eq(extents_take_at(e, KIB(64), KIB(4), 8, &hole), -ENOSPC);
+	ck_assert_uint_eq(extents_used(e), KIB(16));
+	/* What is left on both sides can be had to the last byte. */
+	ck_assert_int_eq(extents_take_at(e, 0, KIB(16), 9, &hole), 0);
+	ck_assert_int_eq(extents_take_at(e, KIB(32), KIB(32), 9, &hole), 0);
+	ck_assert_uint_eq(extents_largest_free(e), 0);
+	extents_give(e, x.node);
+	extents_check(e);
+	ck_assert_int_eq(extents_take_at(e, KIB(20), KIB(4), 8, &x), 0);
+	ck_assert_uint_eq(extents_largest_free(e), KIB(8));
+	extents_check(e);
+	extents_destroy(e);
+}
+END_TEST
+
 UNIT_MAIN("extent", full_capacity_can_be_had_from_an_empty_tier,
 	  small_takes_count_granules_and_large_ones_whole_pages,
 	  larger_granules_hold_for_every_size, sizes_beyond_every_tier_are_refused_without_overflow,
 	  the_only_fitting_hole_of_a_crowded_bin_is_found, neighbours_are_told_in_both_directions,
-	  random_takes_and_gives_agree_with_a_naive_model, node_memory_grows_and_is_used_again)
+	  random_takes_and_gives_agree_with_a_naive_model,
+	  a_range_is_taken_where_it_was_asked_for_or_not_at_all,
+	  node_memory_grows_and_is_used_again)
