@@ -83,14 +83,18 @@ void copy_step(struct engine *e, struct request *q)
 		return;
 	}
 	r = record_of(e, item->tensor);
+	if (q->next == q->bytes) {
+		/* Before a move that somebody else has begun since: who writes after it, under a
+		 * pin, must not be answered first. */
+		request_finish(e, q, 0, "");
+		return;
+	}
 	if (r->move != 0) {
 		if (!list_linked(&item->link))
 			item_wait(e, item);
 		return;
 	}
-	if (q->next == q->bytes) {
-		request_finish(e, q, 0, "");
-	} else if (r->front != DEVICE_NONE) {
+	if (r->front != DEVICE_NONE) {
 		leave_to_pin(e, q, item->tensor);
 	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);
