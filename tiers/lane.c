@@ -302,9 +302,10 @@ void lane_stop(struct lane *lane)
 void lane_submit(struct lane *lane, struct xfer *x)
 {
 	ASSERT_OBJ(lane, LANE_MAGIC);
-	ASSERT(x->op <= XFER_SYNC && x->priority < XFER_PRIORITIES);
-	ASSERT(x->offset <= lane->tier->base.bytes &&
-	       x->bytes <= lane->tier->base.bytes - x->offset);
+	ASSERT(x->op < XFER_OPS && x->priority < XFER_PRIORITIES);
+	/* The bytes of a PIN are another tier's. */
+	ASSERT(x->op == XFER_PIN || (x->offset <= lane->tier->base.bytes &&
+				     x->bytes <= lane->tier->base.bytes - x->offset));
 	x->result = 0;
 	x->cause[0] = '\0';
 	x->retries = 0;

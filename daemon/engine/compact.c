@@ -9,6 +9,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 
 #define COMPACT_INTERVAL_NS (2 * NS_PER_MS)
 
@@ -49,9 +50,13 @@ static void give_holes(struct engine *e, struct request *q)
 /* Whether what stands in the extent could leave it now. */
 static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
 {
-	const struct record *r = record_of(e, x->owner);
-	uint32_t node = device == e->dram ? r->dram_node : r->hbm_node;
+	const struct record *r;
+	uint32_t node;
 
+	if (x->owner == OWNER_SLAB)
+		return false; /* there is no memory, or it is on its way out */
+	r = record_of(e, x->owner);
+	node = device_kind(e, device) == TIER_KIND_DRAM ? r->dram_node : r->hbm_node;
 	/* Another node: reserved for a request that is under way. */
 	if (node != x->node || r->move != 0 || r->ready > 0 || r->hold_until_ns > e->now_ns)
 		return false;
@@ -155,6 +160,29 @@ static bool try_window(struct engine *e, uint8_t device, uint64_t bytes)
 		  e->devices[device].tier->base.name, (unsigned long long)bytes,
 		  (unsigned long long)w.begin, (unsigned long long)w.cost);
 	return empty_window(e, device, &w);
+}
+
+/* The tensors of the head of the queue find holes, one after the other; memory is made for the
+ * first that finds none. */
+static bool for_first_without(struct engine *e, uint8_t device,
+			      bool (*make)(struct engine *, uint8_t, uint64_t))
+{
+	struct request *q = list_first(&e->devices[device].queue, struct request, link);
+	uint64_t bytes = take_holes(e, q);
+	bool made = bytes > 0 && make(e, device, bytes);
+
+	give_holes(e, q);
+	return made;
+}
+
+bool compact_grow(struct engine *e, uint8_t device)
+{
+	return e->devices[device].closed_bytes > 0 && for_first_without(e, device, slabs_grow);
+}
+
+bool compact_trade(struct engine *e, uint8_t device)
+{
+	return e->devices[device].closed_bytes > 0 && for_first_without(e, device, slabs_trade);
 }
 
 bool compact(struct engine *e, uint8_t device)

@@ -12,5 +12,9 @@
 /* Makes a hole for the largest tensor that the head of the device's queue lacks. Returns whether
  * anything moves, or did just now. */
 bool compact(struct engine *e, uint8_t device);
+/* The same by memory that is made, or is on its way (slabs_grow), and by giving an empty slab for
+ * one in a better place (slabs_trade). */
+bool compact_grow(struct engine *e, uint8_t device);
+bool compact_trade(struct engine *e, uint8_t device);
 
 #endif

@@ -15,6 +15,7 @@
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 #include "daemon/engine/tensor.h"
 
 _Static_assert((int)POLICY_TIER_HBM == (int)TIER_KIND_HBM &&
@@ -33,7 +34,7 @@ static int open_devices(struct engine *e, struct err *err)
 	uint8_t gpus = 0;
 
 	memset(e->hbm_by_place, DEVICE_NONE, sizeof(e->hbm_by_place));
-	e->dram = e->nvme_first = DEVICE_NONE;
+	e->dram = e->nvme_first = e->zone = DEVICE_NONE;
 	e->block_bytes = MIB(1);
 	for (unsigned i = 0; i < e->params.device_count; i++) {
 		struct device *d = &e->devices[i];
@@ -45,6 +46,7 @@ static int open_devices(struct engine *e, struct err *err)
 		if (rc < 0)
 			return rc;
 		d->tier = e->params.devices[i];
+		d->lane = (uint8_t)i;
 		d->place = base->kind == TIER_KIND_HBM ? gpus++ : PROTOCOL_PLACE_HOST;
 		list_init(&d->queue);
 		list_init(&d->prefetch);
@@ -155,6 +157,8 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 	open_lists(e);
 	rc = open_devices(e, err);
 	if (rc == 0)
+		rc = slabs_open(e, err);
+	if (rc == 0)
 		rc = open_policies(e, err);
 	if (rc == 0)
 		rc = open_staging(e, err);
@@ -177,6 +181,8 @@ static void free_requests(struct engine *e, struct list *holders)
 		struct holder *h = list_entry(it, struct holder, link);
 
 		requests_drop_holder(e, h);
+		for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++)
+			free(h->slabs[i]);
 		list_remove(&h->link);
 		free(h);
 	}
@@ -210,6 +216,7 @@ void engine_destroy(struct engine *e)
 		prefetch_forget(e, (uint8_t)i);
 		extents_destroy(e->devices[i].extents);
 	}
+	slabs_close(e);
 	while (e->free_pieces != NULL) {
 		struct piece *p = e->free_pieces;
 
@@ -240,6 +247,7 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 	e->now_ns = now_ns;
 	next = holders_turn(e);
 	next = MIN(next, tensors_turn(e));
+	next = MIN(next, slabs_turn(e));
 	next = MIN(next, requests_turn(e));
 	for (unsigned i = 0; i < e->device_count; i++) {
 		enum tier_kind kind = device_kind(e, (uint8_t)i);
@@ -252,10 +260,11 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 
 void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns)
 {
-	struct piece *p = container_of(x, struct piece, x);
-
 	e->now_ns = now_ns;
-	move_piece_done(e, p);
+	if (x->owner == NULL)
+		slabs_xfer_done(e, x);
+	else
+		move_piece_done(e, container_of(x, struct piece, x));
 	requests_settle(e);
 }
 
@@ -292,10 +301,12 @@ void engine_step(struct engine *e, struct holder *h, uint64_t now_ns)
 		e->policy_ops[c]->event(e->policies[c], &event);
 }
 
-/* Pages of every hole go back to the system, where the backend can give them and no device holds on
- * to them: what is registered stays in use after it was punched out, and would only be doubled. */
+/* Empty slabs, and pages of every hole, go back to the system, where the backend can give them and
+ * no device holds on to them: what is registered stays in use after it was punched out, and would
+ * only be doubled. */
 void engine_trim(struct engine *e)
 {
+	slabs_trim(e);
 	for (unsigned i = 0; i < e->device_count; i++) {
 		struct device *d = &e->devices[i];
 		struct extent x;

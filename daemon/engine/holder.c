@@ -8,6 +8,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 #include "daemon/engine/tensor.h"
 
 static int take_id(struct engine *e, uint32_t *ret)
@@ -92,6 +93,7 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	e->now_ns = now_ns;
 	h->dead = h->stopped = true; /* its pins count no more, whatever their number */
 	requests_drop_holder(e, h);
+	slabs_holder_gone(e, h);
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
 	tensor_destroy_some(e, &h->first);

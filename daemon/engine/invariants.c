@@ -10,9 +10,10 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
+#include "daemon/engine/slabs.h"
 
 struct sums {
-	uint64_t used[ENGINE_DEVICES_MAX];
+	uint64_t used[ENGINE_DEVICES_MAX], closed[ENGINE_DEVICES_MAX];
 	uint64_t resident[TIER_KINDS];
 	uint64_t ready, wanted; /* of records */
 	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
@@ -161,6 +162,31 @@ static void check_hints(struct engine *e)
 	ASSERT(n <= e->index_high);
 }
 
+/* Ranges without memory are nobody's; a slab that somebody has mapped keeps its memory. */
+static void check_slabs(struct engine *e, struct sums *sums, uint8_t tier)
+{
+	const struct slabs *s = e->devices[tier].slabs;
+	uint64_t backed = 0;
+
+	for (uint32_t i = 0; s != NULL && i < s->count; i++) {
+		uint64_t bytes = MIN(s->bytes, s->end - i * s->bytes);
+		bool in_zone = e->zone != DEVICE_NONE && tier == e->dram &&
+			       i * s->bytes < e->params.dram_zone_bytes;
+		uint8_t home = in_zone ? e->zone : tier;
+
+		ASSERT((s->slab[i].node == EXTENT_NONE) == (s->slab[i].state == SLAB_PRESENT));
+		ASSERT(s->slab[i].importers == 0 || s->slab[i].state == SLAB_PRESENT ||
+		       s->slab[i].state == SLAB_LEAVING);
+		backed += s->slab[i].state > SLAB_BACKING ? bytes : 0;
+		if (s->slab[i].node == EXTENT_NONE)
+			continue;
+		add_extent(e, sums, home, s->slab[i].node, OWNER_SLAB);
+		sums->closed[home] += bytes;
+		ASSERT(replica_offset(e, home, s->slab[i].node) == i * s->bytes);
+	}
+	ASSERT(s == NULL || backed == s->backed_bytes);
+}
+
 static unsigned count_flight(const struct engine *e)
 {
 	unsigned n = 0;
@@ -181,9 +207,12 @@ void engine_check(struct engine *e)
 	add_reserved(e, &sums, &e->running);
 	check_requests(e, &sums);
 	check_hints(e);
+	for (unsigned i = 0; i < e->device_count; i++)
+		check_slabs(e, &sums, (uint8_t)i);
 	for (unsigned i = 0; i < e->device_count; i++) {
 		extents_check(e->devices[i].extents);
 		ASSERT(sums.used[i] == extents_used(e->devices[i].extents));
+		ASSERT(sums.closed[i] == e->devices[i].closed_bytes);
 		ASSERT(sums.leaving[i] == e->devices[i].leaving_bytes);
 		ASSERT(sums.prefetch[i] == e->devices[i].prefetch_bytes);
 		/* Who waits for room holds nothing. */

@@ -47,34 +47,45 @@ void pieces_pump_staging(struct engine *e)
 
 /* ---- one xfer ---- */
 
-static void lend(struct engine *e, struct piece *p)
+/* What a device's rate is measured by: registering memory moves nothing. */
+static uint64_t rate_bytes(const struct xfer *x)
 {
-	struct device *d = &e->devices[p->device];
+	return x->op == XFER_PIN ? 0 : x->bytes;
+}
+
+void xfer_lend(struct engine *e, uint8_t device, struct xfer *x)
+{
+	struct device *d = &e->devices[device];
 
 	if (d->flight == 0)
 		d->busy_since_ns = e->now_ns;
 	d->flight++;
-	d->flight_bytes += p->x.bytes;
+	d->flight_bytes += rate_bytes(x);
 	e->in_flight++;
-	p->x.result = 0;
-	p->x.cause[0] = '\0';
+	x->result = 0;
+	x->cause[0] = '\0';
+	e->params.hooks.submit(e->params.hooks.ctx, d->lane, x);
+}
+
+static void lend(struct engine *e, struct piece *p)
+{
 	p->x.owner = p->move;
 	p->x.part = p->index;
 	p->x.priority = p->move->priority;
-	e->params.hooks.submit(e->params.hooks.ctx, p->device, &p->x);
+	xfer_lend(e, p->device, &p->x);
 }
 
-static void take_back(struct engine *e, struct piece *p)
+void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 {
-	struct device *d = &e->devices[p->device];
+	struct device *d = &e->devices[device];
 
-	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= p->x.bytes);
+	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= rate_bytes(x));
 	d->flight--;
-	d->flight_bytes -= p->x.bytes;
+	d->flight_bytes -= rate_bytes(x);
 	e->in_flight--;
 	d->busy_ns += e->now_ns - d->busy_since_ns;
 	d->busy_since_ns = e->now_ns;
-	d->done_bytes += p->x.bytes;
+	d->done_bytes += rate_bytes(x);
 	if (d->busy_ns > RATE_WINDOW_NS) {
 		d->busy_ns /= 2;
 		d->done_bytes /= 2;
@@ -389,7 +400,7 @@ bool piece_done(struct engine *e, struct piece *p)
 	struct move *m = p->move;
 
 	ASSERT_OBJ(m, MOVE_MAGIC);
-	take_back(e, p);
+	xfer_take_back(e, p->device, &p->x);
 	stat_add(STAT(e, retries), p->x.retries);
 	p->x.retries = 0;
 	if (p->x.result < 0)

@@ -18,4 +18,9 @@ void pieces_pump_staging(struct engine *e);
 /* Called by pieces_pump() when the last piece is done (move.c). */
 void move_finished(struct engine *e, struct move *m);
 
+/* What every xfer goes through, also one of no move (its owner is NULL): counted, lent; and back.
+ */
+void xfer_lend(struct engine *e, uint8_t device, struct xfer *x);
+void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x);
+
 #endif

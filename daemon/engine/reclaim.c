@@ -10,6 +10,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 
 #define IDLE_RETRY_NS (10 * NS_PER_MS)
 
@@ -212,7 +213,8 @@ static uint64_t free_bytes(const struct device *d)
 	return extents_capacity(d->extents) - extents_used(d->extents);
 }
 
-/* Where bytes are free but no window can be emptied (what stands in the best one has no hole to go
+/* Memory that may still come goes before anybody has to.
+ * Where bytes are free but no window can be emptied (what stands in the best one has no hole to go
  * to), one victim more goes, wherever it stands: that is a hole for it. */
 void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 {
@@ -220,10 +222,13 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
+	if (compact_grow(e, device))
+		return;
 	if (free < bytes)
 		moving = reclaim(e, device, bytes - free);
 	else if (!moving)
-		moving = compact(e, device) || reclaim(e, device, GRANULE);
+		moving = compact(e, device) || compact_trade(e, device) ||
+			 reclaim(e, device, GRANULE);
 	if (!moving)
 		give_up_if_broken(e, device);
 }
@@ -232,7 +237,8 @@ void reclaim_device(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 	const struct engine_watermark *w = &e->params.watermark[device_kind(e, device)];
-	uint64_t capacity = extents_capacity(d->extents), used = extents_used(d->extents);
+	uint64_t capacity = slabs_capacity(e, device);
+	uint64_t used = extents_used(d->extents) - d->closed_bytes;
 	uint64_t goal = 0, low = capacity / 1000 * w->low_permille;
 
 	if (e->now_ns < d->reclaim_at_ns)
@@ -242,6 +248,8 @@ void reclaim_device(struct engine *e, uint8_t device)
 	if (d->wanted_bytes > free_bytes(d))
 		goal = MAX(goal, d->wanted_bytes - free_bytes(d));
 	d->wanted_bytes = 0;
+	if (goal > 0 && !d->tier->base.on_demand && slabs_grow(e, device, goal))
+		return; /* there will be more of it in a moment */
 	/* A clean that would end in a drop is begun once; more would only write the same bytes
 	 * again. */
 	if (goal > d->leaving_bytes && !reclaim(e, device, goal))

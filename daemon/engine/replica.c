@@ -2,6 +2,7 @@
 #include "daemon/engine/replica.h"
 
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/slabs.h"
 
 uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes)
 {
@@ -13,7 +14,7 @@ uint64_t replica_offset(const struct engine *e, uint8_t device, uint32_t node)
 	struct extent x;
 
 	extents_get(e->devices[device].extents, node, &x);
-	return x.offset;
+	return e->devices[device].base_offset + x.offset;
 }
 
 void *replica_address(const struct engine *e, uint8_t device, uint32_t node)
@@ -30,7 +31,7 @@ void replica_count_reserved(struct engine *e, enum tier_kind kind)
 
 	for (unsigned i = 0; i < e->device_count; i++)
 		if (device_kind(e, (uint8_t)i) == kind)
-			used += extents_used(e->devices[i].extents);
+			used += extents_used(e->devices[i].extents) - e->devices[i].closed_bytes;
 	stat_set(STAT(e, tier[kind].reserved_bytes), used);
 	if (used > atomic_load_explicit(STAT(e, tier[kind].peak_bytes), memory_order_relaxed))
 		stat_set(STAT(e, tier[kind].peak_bytes), used);
@@ -43,6 +44,7 @@ int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *re
 
 	if (rc < 0)
 		return rc;
+	slabs_touch(e, device, &x);
 	replica_count_reserved(e, device_kind(e, device));
 	*ret_node = x.node;
 	return 0;
@@ -57,6 +59,7 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 
 	if (rc < 0)
 		return rc;
+	slabs_touch(e, device, &x);
 	replica_count_reserved(e, device_kind(e, device));
 	*ret_node = x.node;
 	return 0;
@@ -64,6 +67,10 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 
 void replica_give(struct engine *e, uint8_t device, uint32_t node)
 {
+	struct extent x;
+
+	extents_get(e->devices[device].extents, node, &x);
+	slabs_touch(e, device, &x);
 	extents_give(e->devices[device].extents, node);
 	replica_count_reserved(e, device_kind(e, device));
 	e->devices[device].reclaim_at_ns = 0; /* there is room: whoever waits looks again */

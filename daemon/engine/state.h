@@ -98,9 +98,15 @@ struct block_map {
 	struct block blocks[];
 };
 
+struct slabs; /* slabs.h */
+
 struct device {
 	struct tier *tier;
 	struct extents *extents;
+	struct slabs *slabs;   /* of the tier; NULL: all of it is always there */
+	uint8_t lane;          /* the tier's number: whose lane, whose arena in word1 */
+	uint64_t base_offset;  /* of its range in the tier */
+	uint64_t closed_bytes; /* ranges in extents that have no memory: not used by anybody */
 	uint8_t place;     /* as in word0; nvme: not used */
 	struct list queue; /* requests that wait for room, first in first out */
 	bool look; /* since the queue was looked at, something has changed that may help it */
@@ -137,6 +143,7 @@ struct holder {
 	int pid;
 	uint16_t name_space;
 	bool stopped, dead;
+	uint64_t *slabs[ENGINE_DEVICES_MAX]; /* which ones it may have mapped: bits */
 	uint32_t first; /* unnamed tensors */
 	uint32_t sweep; /* dead: next slot to take over */
 	void *user;
@@ -257,6 +264,7 @@ struct engine {
 	struct device devices[ENGINE_DEVICES_MAX];
 	unsigned device_count;
 	uint8_t dram, nvme_first; /* devices; nvme_first DEVICE_NONE without nvme */
+	uint8_t zone;             /* the device of SPEC_DEVICE_COPY tensors in dram, DEVICE_NONE */
 	uint8_t hbm_by_place[256];
 	uint64_t block_bytes;
 

@@ -51,7 +51,11 @@
 	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")     \
 	X(peak_bytes, "bytes", "highest reserved_bytes since start or the last mark") \
 	X(largest_free_bytes, "bytes", "largest extent that could be taken now")      \
-	X(queue_waiters, "requests", "waiting for room now")
+	X(queue_waiters, "requests", "waiting for room now")                          \
+	X(backed_bytes, "bytes", "that there is memory for now")                      \
+	X(slabs_made, "slabs", "given memory")                                        \
+	X(slabs_given, "slabs", "empty ones whose memory went back")                  \
+	X(slabs_refused, "slabs", "not made because there was no memory")
 
 struct stats_page {
 	uint32_t magic;

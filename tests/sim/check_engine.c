@@ -39,19 +39,21 @@ static void run_seeds(const struct stepper_trouble *trouble)
 
 START_TEST(every_byte_is_right_after_any_order_of_events)
 {
-	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 } });
+	run_seeds(&(struct stepper_trouble){ .shape = { .hbm = 1, .nvme = 2 } });
 }
 END_TEST
 
 START_TEST(every_byte_is_right_when_devices_fail)
 {
-	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 }, .faults = true });
+	run_seeds(&(struct stepper_trouble){ .shape = { .hbm = 1, .nvme = 2 }, .faults = true });
 }
 END_TEST
 
 START_TEST(every_byte_is_right_on_machines_of_every_shape)
 {
-	static const struct world_shape shapes[] = { { 0, 1 }, { 1, 0 }, { 2, 1 }, { 2, 0 } };
+	static const struct world_shape shapes[] = {
+		{ .nvme = 1 }, { .hbm = 1 }, { .hbm = 2, .nvme = 1 }, { .hbm = 2 }
+	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
 		run_seeds(&(struct stepper_trouble){ .shape = shapes[i], .faults = i == 2 });
@@ -60,10 +62,24 @@ END_TEST
 
 START_TEST(every_byte_is_right_beside_a_client_that_keeps_no_rules)
 {
-	run_seeds(&(struct stepper_trouble){ .shape = { 1, 2 }, .flicker = true });
+	run_seeds(&(struct stepper_trouble){ .shape = { .hbm = 1, .nvme = 2 }, .flicker = true });
+}
+END_TEST
+
+START_TEST(every_byte_is_right_while_memory_comes_and_goes)
+{
+	static const struct world_shape shapes[] = { { .hbm = 1, .nvme = 2, .slabs = true },
+						     { .hbm = 2, .nvme = 1, .slabs = true },
+						     { .hbm = 1, .nvme = 0, .slabs = true } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i] });
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i], .faults = true });
+	}
 }
 END_TEST
 
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
-	  every_byte_is_right_beside_a_client_that_keeps_no_rules)
+	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
+	  every_byte_is_right_while_memory_comes_and_goes)

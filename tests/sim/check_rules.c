@@ -35,7 +35,7 @@ static void fill_staging(struct rig *r)
 
 START_TEST(a_cancelled_copy_leaves_the_old_bytes_or_the_new)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle t = rig_create(r, 1, LARGE);
 	char old[WORLD_BLOCK], new[WORLD_BLOCK], got[WORLD_BLOCK] = { 0 };
 
@@ -59,7 +59,7 @@ END_TEST
  * ever. */
 static void copy_of_unfilled(uint64_t bytes, uint8_t place, bool in)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle t = rig_create(r, 0, bytes);
 	char window[WORLD_BLOCK] = { 0 };
 	int rc;
@@ -88,7 +88,7 @@ END_TEST
 
 START_TEST(who_will_not_wait_is_answered_at_once)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle t = rig_create(r, 0, 4 * WORLD_BLOCK);
 
 	rig_pin(r, 0, t, HOST, ACCESS_READ);
@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 0 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 0 });
 	struct wire_handle fill[4], t[2];
 	struct err err = ERR_INIT;
 
@@ -130,7 +130,7 @@ END_TEST
 
 START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle fill[4];
 	struct err err = ERR_INIT;
 
@@ -193,7 +193,7 @@ static void create_many(struct rig *r, struct holder *h, bool named, uint64_t by
 START_TEST(what_the_dead_leave_behind_is_in_nobodys_way)
 {
 	static pin_slot pins[WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ 0, 0 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
 	struct holder *h = join(r, "b", pins);
 
 	/* The machine is dram alone: what is left of it is less than one tensor. */
@@ -209,7 +209,7 @@ END_TEST
 START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
 {
 	static pin_slot pins[2][WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct holder *h = join(r, "b", pins[0]);
 	struct wire_handle t;
 	struct err err = ERR_INIT;
@@ -232,7 +232,7 @@ END_TEST
 START_TEST(empty_namespaces_do_not_pile_up)
 {
 	static pin_slot pins[WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ 0, 0 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
 
 	/* More than there can be at once, in less time than one lingers. */
 	for (unsigned i = 0; i < 70000; i++) {
@@ -263,7 +263,7 @@ static unsigned fill_with_small(struct rig *r)
 
 START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 {
-	struct rig *r = rig_open((struct world_shape){ 1, 2 });
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle big = rig_create(r, 0, WORLD_DRAM / 4);
 	struct wire_handle bigger;
 

@@ -14,7 +14,70 @@ static char *address(struct stepper *s, const struct model *m)
 {
 	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
 
+	ASSERT(world_is_backed(&s->world, word1_arena(word1), word1_offset(word1), m->bytes));
 	return s->world.devices[word1_arena(word1)].memory + word1_offset(word1);
+}
+
+/* ---- slabs ---- */
+
+void client_map(struct client *c, const struct model *m)
+{
+	struct world *w = &c->stepper->world;
+	uint64_t word1 = atomic_load(&w->descriptors[m->handle.index].word1), bytes;
+	unsigned device = word1_arena(word1);
+	uint64_t at = word1_offset(word1) / WORLD_HBM_SLAB;
+	struct err err = ERR_INIT;
+
+	if (w->devices[device].tier.base.ops->slab_fd == NULL)
+		return;
+	for (; at * WORLD_HBM_SLAB < word1_offset(word1) + m->bytes; at++) {
+		if (c->mapped[device][at])
+			continue;
+		ASSERT(engine_slab_fd(w->engine, c->holder, device, at * WORLD_HBM_SLAB, &bytes,
+				      &err) == 1000 + (int)at);
+		c->mapped[device][at] = true;
+		w->devices[device].importers[at]++;
+	}
+}
+
+void client_unmap(struct client *c, unsigned device, unsigned slab)
+{
+	struct world *w = &c->stepper->world;
+	struct err err = ERR_INIT;
+
+	if (c->mapped[device][slab])
+		w->devices[device].importers[slab]--;
+	c->mapped[device][slab] = c->asked[device][slab] = false;
+	ASSERT(engine_slab_gone(w->engine, c->holder, device, slab * WORLD_HBM_SLAB, w->now_ns,
+				&err) == 0);
+}
+
+void client_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
+{
+	struct client *c = engine_holder_user(holder);
+
+	ASSERT(c->mapped[device][offset / WORLD_HBM_SLAB]);
+	c->asked[device][offset / WORLD_HBM_SLAB] = true;
+}
+
+static bool is_idle(const struct client *c)
+{
+	for (unsigned j = 0; j < VIEWS; j++)
+		if (c->view[j].used)
+			return false;
+	return true;
+}
+
+void client_unmap_some(struct client *c, bool at_once)
+{
+	struct stepper *s = c->stepper;
+
+	for (unsigned d = 0; s->trouble->shape.slabs && d < s->world.shape.hbm; d++)
+		for (unsigned i = 0; i < WORLD_SLABS; i++)
+			if (c->asked[d][i]
+				    ? at_once || world_below(&s->world, 4) == 0
+				    : !at_once && is_idle(c) && world_below(&s->world, 8) == 0)
+				client_unmap(c, d, i);
 }
 
 /* ---- the client's half of the handshake ---- */

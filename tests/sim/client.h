@@ -15,6 +15,15 @@ void model_verify(struct stepper *s, const struct model *m);
 
 /* One try at a hit, as try_pin() of libtierd. */
 bool client_try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access);
+/* Maps the slabs that the tensor, which is pinned, stands in. */
+void client_map(struct client *c, const struct model *m);
+/* Lets go of a slab, which nothing of the client's stands in. */
+void client_unmap(struct client *c, unsigned device, unsigned slab);
+/* Answers what was asked, all of it or some; unmaps by itself what it does not use, and says so
+ * twice. */
+void client_unmap_some(struct client *c, bool at_once);
+/* The hook for engine_hooks.slab_unmap. */
+void client_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
 void client_unpin(struct client *c, struct wire_handle t, uint8_t access);
 
 #endif

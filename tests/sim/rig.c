@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/rig.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -13,6 +14,15 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(request < RIG_REQUESTS && !c->answered[request]);
 	c->answered[request] = true;
 	c->result[request] = result;
+	snprintf(c->text[request], sizeof(c->text[request]), "%s", text);
+}
+
+static void on_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
+{
+	struct rig_client *c = engine_holder_user(holder);
+
+	c->unmaps++;
+	c->unmap_offset = offset;
 }
 
 static void on_holder_gone(void *ctx, struct holder *holder)
@@ -25,16 +35,23 @@ struct rig *rig_open(struct world_shape shape)
 	struct engine_hooks hooks = { .ctx = &r->world,
 				      .submit = world_submit,
 				      .complete = on_complete,
-				      .holder_gone = on_holder_gone };
-	struct err err = ERR_INIT;
+				      .holder_gone = on_holder_gone,
+				      .slab_unmap = on_slab_unmap };
 
 	world_open(&r->world, 1, shape, policy_all[0], &hooks);
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)
-		ASSERT(engine_holder_add(r->world.engine, "a", 1,
-					 &(struct holder_tables){ .pins = r->client[i].pins },
-					 100 + (int)i, &r->client[i], &r->client[i].holder,
-					 &err) == 0);
+		rig_rejoin(r, i);
 	return r;
+}
+
+void rig_rejoin(struct rig *r, unsigned client)
+{
+	struct rig_client *c = &r->client[client];
+	struct err err = ERR_INIT;
+
+	ASSERT(engine_holder_add(r->world.engine, "a", 1,
+				 &(struct holder_tables){ .pins = c->pins }, 100 + (int)client, c,
+				 &c->holder, &err) == 0);
 }
 
 void rig_settle(struct rig *r, unsigned ms)

@@ -15,6 +15,9 @@ struct rig_client {
 	pin_slot pins[WORLD_TENSORS];
 	bool answered[RIG_REQUESTS];
 	int result[RIG_REQUESTS];
+	char text[RIG_REQUESTS][256];
+	unsigned unmaps; /* asked of it; the last one: */
+	uint64_t unmap_offset;
 };
 
 struct rig {
@@ -26,6 +29,8 @@ struct rig *rig_open(struct world_shape shape);
 /* Everything still in flight comes back, all clients die. */
 void rig_close(struct rig *r);
 
+/* Another client in the place of one that has died. */
+void rig_rejoin(struct rig *r, unsigned client);
 struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
 /* For ever where `timeout_ns` is ENGINE_NEVER. */
 void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,

@@ -39,6 +39,7 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 		  (unsigned long long)model_word0(c->stepper, m),
 		  (unsigned long long)atomic_load(&c->pins[m->handle.index]));
 
+	client_map(c, m);
 	if (access & ACCESS_DISCARD) {
 		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
 		model_scribble(c->stepper, m);
@@ -329,6 +330,14 @@ static void do_cancel(struct stepper *s, struct client *c)
 		engine_cancel(s->world.engine, c->holder, id, s->world.now_ns);
 }
 
+static void do_physical(struct stepper *s)
+{
+	if (s->trouble->shape.slabs && s->trouble->faults)
+		s->world.physical_bytes = below(s, WORLD_SLABS + 1) * WORLD_HBM_SLAB;
+	if (below(s, 2))
+		engine_trim(s->world.engine);
+}
+
 static struct client *new_client(struct stepper *s, unsigned i)
 {
 	struct client *c = calloc(1, sizeof(*c));
@@ -360,6 +369,9 @@ static void kill_client(struct stepper *s, struct client *c)
 		engine_holder_stop(s->world.engine, c->holder);
 	for (unsigned i = 0; i < REQUESTS; i++)
 		free(c->want[i].window);
+	for (unsigned d = 0; d < s->world.shape.hbm; d++)
+		for (unsigned i = 0; i < WORLD_SLABS; i++)
+			s->world.devices[d].importers[i] -= c->mapped[d][i];
 	engine_holder_die(s->world.engine, c->holder, s->world.now_ns);
 }
 
@@ -416,11 +428,17 @@ static void do_something(struct stepper *s)
 		do_cancel(s, c);
 	else if (dice < 577)
 		do_kill(s, i);
+	else if (dice < 587)
+		client_unmap_some(c, false);
+	else if (dice < 590)
+		do_physical(s);
+	else if (dice < 592)
+		world_turn(&s->world, 6 * NS_PER_S); /* what stands empty is given back */
 	else if (dice < 700)
 		world_turn(&s->world, below(s, 3 * NS_PER_MS));
 	else
 		world_finish_one(&s->world);
-	do_pin(s, c);
+	do_pin(s, s->clients[i]); /* not c: it may have been killed */
 	engine_check(s->world.engine);
 }
 
@@ -437,8 +455,10 @@ static bool idle(const struct stepper *s)
 static void drain(struct stepper *s)
 {
 	for (unsigned rounds = 0; rounds < 100000; rounds++) {
-		for (unsigned i = 0; i < CLIENTS; i++)
+		for (unsigned i = 0; i < CLIENTS; i++) {
 			do_pin(s, s->clients[i]);
+			client_unmap_some(s->clients[i], true);
+		}
 		for (unsigned i = 0; i < CLIENTS; i++)
 			for (unsigned j = 0; j < VIEWS; j++)
 				if (s->clients[i]->view[j].used) {
@@ -497,7 +517,8 @@ static void read_back(struct stepper *s)
 
 static void finish(struct stepper *s)
 {
-	s->world.fail_permille = 0;
+	s->world.fail_permille = s->world.refuse_permille = 0;
+	s->world.physical_bytes = UINT64_MAX;
 	drain(s);
 	world_turn(&s->world, 2 * NS_PER_S); /* what backed off is tried again */
 	read_back(s);
@@ -513,6 +534,10 @@ static void finish(struct stepper *s)
 	/* After the last connection and the linger nothing is left anywhere. */
 	for (unsigned k = 0; k < TIER_KINDS; k++)
 		ASSERT(s->world.stats->tier[k].reserved_bytes == 0);
+	if (s->trouble->shape.slabs) {
+		ASSERT(s->world.stats->tier[TIER_KIND_HBM].backed_bytes == 0);
+		ASSERT(s->world.stats->tier[TIER_KIND_DRAM].backed_bytes == WORLD_DRAM);
+	}
 	ASSERT(s->world.stats->tensors == 0 && s->world.stats->committed_bytes == 0);
 }
 
@@ -524,7 +549,8 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	struct engine_hooks hooks = { .ctx = &s->world,
 				      .submit = world_submit,
 				      .complete = on_complete,
-				      .holder_gone = on_holder_gone };
+				      .holder_gone = on_holder_gone,
+				      .slab_unmap = client_slab_unmap };
 
 	world_open(&s->world, seed, trouble->shape, policy, &hooks);
 	where.seed = seed;
@@ -533,6 +559,7 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	check_set_panic_hook(say_where, NULL);
 	s->trouble = trouble;
 	s->world.fail_permille = trouble->faults ? 50 : 0;
+	s->world.refuse_permille = trouble->faults ? 100 : 0;
 	for (unsigned i = 0; i < CLIENTS; i++)
 		s->clients[i] = new_client(s, i);
 	if (trouble->flicker)

@@ -50,6 +50,8 @@ struct client {
 	pin_slot *pins;
 	struct want want[REQUESTS];
 	struct view view[VIEWS];
+	bool mapped[2][WORLD_SLABS]; /* of each gpu */
+	bool asked[2][WORLD_SLABS];  /* to unmap it */
 	unsigned name_space;
 	int pid;
 };
@@ -65,7 +67,7 @@ struct stepper {
 /* What a run meets besides its seed. */
 struct stepper_trouble {
 	struct world_shape shape;
-	bool faults;  /* nvme fails now and then */
+	bool faults;  /* nvme fails now and then, and there is no memory for slabs */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 };
 

@@ -32,6 +32,36 @@ static void *zeros(size_t bytes)
 	return p;
 }
 
+static void host_memory(struct tier *t, void *base, size_t bytes, size_t ready)
+{
+}
+
+static int slab_fd(struct tier *t, uint64_t offset)
+{
+	struct world_device *d = container_of(t, struct world_device, tier);
+
+	ASSERT(d->backed[offset / t->base.slab_bytes]);
+	return 1000 + (int)(offset / t->base.slab_bytes);
+}
+
+static void open_slabs(struct world_device *d)
+{
+	static const struct tier_ops gpu_ops = { .name = "world",
+						 .host_memory = host_memory,
+						 .slab_fd = slab_fd };
+
+	if (d->tier.base.kind == TIER_KIND_HBM) {
+		d->tier.base.ops = &gpu_ops;
+		d->tier.base.on_demand = true;
+		d->tier.base.slab_bytes = WORLD_HBM_SLAB;
+		d->tier.base.bytes -= GRANULE; /* the last slab is shorter */
+		d->pinned[0] = true;
+	} else if (d->tier.base.kind == TIER_KIND_DRAM) {
+		d->tier.base.slab_bytes = d->tier.base.backed_bytes = WORLD_DRAM_SLAB;
+		d->backed[0] = true;
+	}
+}
+
 static void open_device(struct world *w, enum tier_kind kind, uint64_t bytes, unsigned number)
 {
 	static const struct tier_ops no_ops = { .name = "world" };
@@ -46,6 +76,8 @@ static void open_device(struct world *w, enum tier_kind kind, uint64_t bytes, un
 		d->tier.base.block = WORLD_BLOCK;
 	else
 		d->tier.base.host_base = d->memory;
+	if (w->shape.slabs)
+		open_slabs(d);
 	snprintf(d->tier.base.name, sizeof(d->tier.base.name), "%s%u", tier_kind_name(kind),
 		 number);
 }
@@ -90,6 +122,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 
 	memset(w, 0, sizeof(*w));
 	w->random = seed * 2 + 1;
+	w->physical_bytes = UINT64_MAX;
 	w->now_ns = NS_PER_S;
 	open_table(w);
 	open_policy(w, policy);
@@ -131,12 +164,79 @@ void world_close(struct world *w)
 	free(w->staging);
 }
 
+bool world_is_backed(const struct world *w, unsigned device, uint64_t offset, uint64_t bytes)
+{
+	const struct world_device *d = &w->devices[device];
+	uint64_t slab = d->tier.base.slab_bytes;
+
+	for (uint64_t i = slab > 0 ? offset / slab : 0; slab > 0 && i * slab < offset + bytes; i++)
+		if (!d->backed[i])
+			return false;
+	return true;
+}
+
+/* Nobody touches what has no memory, or, as a GPU, what it did not register. */
+static void check_xfer(const struct world *w, unsigned device, const struct xfer *x)
+{
+	const struct world_device *d = &w->devices[device];
+	const struct world_device *dram = &w->devices[w->shape.hbm];
+	const char *host = x->host;
+
+	if (x->op >= XFER_BACK)
+		return;
+	ASSERT(x->offset + x->bytes <= d->tier.base.bytes);
+	ASSERT(world_is_backed(w, device, x->offset, x->bytes));
+	ASSERT(x->op != XFER_COPY || world_is_backed(w, device, x->from, x->bytes));
+	if (host < dram->memory || host >= dram->memory + dram->tier.base.bytes)
+		return;
+	ASSERT(world_is_backed(w, w->shape.hbm, (uint64_t)(host - dram->memory), x->bytes));
+	for (const char *at = host; d->tier.base.ops->host_memory != NULL && at < host + x->bytes;
+	     at += GRANULE)
+		ASSERT(d->pinned[(at - dram->memory) / WORLD_DRAM_SLAB]);
+}
+
 void world_submit(void *ctx, unsigned device, struct xfer *x)
 {
 	struct world *w = ctx;
 
+	check_xfer(w, device, x);
 	ASSERT(w->flying < WORLD_FLIGHT);
 	w->flight[w->flying++] = (struct flight){ x, device };
+}
+
+static uint64_t backed_bytes(const struct world_device *d)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < WORLD_SLABS; i++)
+		n += d->backed[i];
+	return n * d->tier.base.slab_bytes;
+}
+
+static void perform_slab(struct world *w, struct xfer *x, struct world_device *d)
+{
+	uint64_t slab = d->tier.base.slab_bytes;
+	struct world_device *dram = &w->devices[w->shape.hbm];
+
+	x->result = 0;
+	if (x->op == XFER_PIN) {
+		uint64_t i = (uint64_t)((char *)x->host - dram->memory) / WORLD_DRAM_SLAB;
+
+		ASSERT(d->tier.base.ops->host_memory != NULL && dram->backed[i] && !d->pinned[i]);
+		d->pinned[i] = true;
+		return;
+	}
+	ASSERT(x->offset % slab == 0 && x->bytes == MIN(slab, d->tier.base.bytes - x->offset));
+	ASSERT(d->backed[x->offset / slab] == (x->op == XFER_UNBACK));
+	ASSERT(d->importers[x->offset / slab] == 0);
+	if (x->op == XFER_BACK &&
+	    (world_below(w, 1000) < w->refuse_permille ||
+	     (d->tier.base.kind == TIER_KIND_HBM && backed_bytes(d) + slab > w->physical_bytes))) {
+		x->result = -ENOMEM;
+		return;
+	}
+	memset(d->memory + x->offset, 0xa5, x->bytes);
+	d->backed[x->offset / slab] = x->op == XFER_BACK;
 }
 
 static void perform(struct world *w, struct xfer *x, struct world_device *d)
@@ -144,7 +244,6 @@ static void perform(struct world *w, struct xfer *x, struct world_device *d)
 	char *at = d->memory + x->offset;
 	bool nvme = d->tier.base.kind == TIER_KIND_NVME;
 
-	ASSERT(x->offset + x->bytes <= d->tier.base.bytes);
 	x->result = 0;
 	switch (x->op) {
 	case XFER_READ:
@@ -182,7 +281,10 @@ bool world_finish_one(struct world *w)
 		f.x->result = world_below(w, 2) ? -EIO : -ENOSPC;
 		snprintf(f.x->cause, sizeof(f.x->cause), "injected");
 		w->failed++;
+	} else if (f.x->op >= XFER_BACK) {
+		perform_slab(w, f.x, &w->devices[f.device]);
 	} else {
+		check_xfer(w, f.device, f.x);
 		perform(w, f.x, &w->devices[f.device]);
 	}
 	w->finished++;

@@ -16,16 +16,23 @@
 #define WORLD_BLOCK   KIB(16)
 #define WORLD_FLIGHT  1024u
 
+#define WORLD_HBM_SLAB  KIB(32)
+#define WORLD_DRAM_SLAB KIB(128)
+#define WORLD_SLABS     8u /* of a device, at most */
+
 #define WORLD_DEVICES 5u
 
 /* How many devices of each kind the machine has. */
 struct world_shape {
 	unsigned hbm, nvme; /* at most 2 of each; there is always one dram */
+	bool slabs;         /* hbm has them on demand, and registers those of dram as they come */
 };
 
 struct world_device {
 	struct tier tier;
 	char *memory;
+	bool backed[WORLD_SLABS], pinned[WORLD_SLABS]; /* pinned: of dram, with this device */
+	unsigned importers[WORLD_SLABS];
 };
 
 struct flight {
@@ -47,6 +54,10 @@ struct world {
 	unsigned flying;
 	uint64_t now_ns, random;
 	uint32_t fail_permille; /* of xfers of nvme */
+	/* Of all slabs of an hbm device, and how often there is no memory though there should be.
+	 */
+	uint64_t physical_bytes;
+	uint32_t refuse_permille;
 	uint64_t finished, failed;
 };
 
@@ -61,6 +72,8 @@ uint64_t world_below(struct world *w, uint64_t n);
 bool world_finish_one(struct world *w);
 /* Moves the clock and lets the engine have its turn. */
 void world_turn(struct world *w, uint64_t ns);
+/* Whether [offset, bytes) of a device has memory. */
+bool world_is_backed(const struct world *w, unsigned device, uint64_t offset, uint64_t bytes);
 /* The hook for engine_hooks.submit; its ctx must be the world. */
 void world_submit(void *ctx, unsigned device, struct xfer *x);
 

@@ -50,12 +50,14 @@ static void text_head(const struct page *p)
 
 static void text_tier_line(const struct page_tier *t, const char *name)
 {
-	char limit[TEXT_ROOM], used[TEXT_ROOM], valid[TEXT_ROOM], peak[TEXT_ROOM], hole[TEXT_ROOM];
+	char limit[TEXT_ROOM], backed[TEXT_ROOM], used[TEXT_ROOM], valid[TEXT_ROOM],
+		peak[TEXT_ROOM], hole[TEXT_ROOM];
 
 	if (t->limit_bytes == 0)
 		return;
-	printf("%-10s %10s %10s %5.1f%% %10s %10s %12s %8" PRIu64 "\n", name,
-	       text_bytes(t->limit_bytes, limit), text_bytes(t->reserved_bytes, used),
+	printf("%-10s %10s %10s %10s %5.1f%% %10s %10s %12s %8" PRIu64 "\n", name,
+	       text_bytes(t->limit_bytes, limit), text_bytes(t->backed_bytes, backed),
+	       text_bytes(t->reserved_bytes, used),
 	       100.0 * (double)t->reserved_bytes / (double)t->limit_bytes,
 	       text_bytes(t->resident_bytes, valid), text_bytes(t->peak_bytes, peak),
 	       text_bytes(t->largest_free_bytes, hole), t->queue_waiters);
@@ -63,8 +65,8 @@ static void text_tier_line(const struct page_tier *t, const char *name)
 
 static void text_bytes_a_tier(const struct page *p)
 {
-	printf("%-10s %10s %10s %6s %10s %10s %12s %8s\n", "tier", "limit", "used", "", "valid",
-	       "peak", "largest free", "waiting");
+	printf("%-10s %10s %10s %10s %6s %10s %10s %12s %8s\n", "tier", "limit", "there", "used",
+	       "", "valid", "peak", "largest free", "waiting");
 	for (unsigned i = 0; i < STATS_TIERS; i++)
 		text_tier_line(&p->tier[i], text_tiers[i]);
 	putchar('\n');

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that comes and goes. Which slabs of a tier are there is decided here: a slab without
+ * memory is an extent that is nobody's tensor (OWNER_SLAB), so that whoever looks for room passes
+ * it by. A tier that is not on_demand gets all of its slabs, one after the other; one that is gets
+ * a slab when a request finds no hole, and gives it back when nothing has stood in it for a while,
+ * once every client that mapped it has let go. Control thread.
+ */
+#ifndef TIERD_ENGINE_SLABS_H
+#define TIERD_ENGINE_SLABS_H
+
+#include "daemon/engine/state.h"
+
+#define OWNER_SLAB 0xfffffffdu /* of the extent of a slab that is not PRESENT */
+
+enum slab_state {
+	SLAB_ABSENT,
+	SLAB_BACKING,
+	SLAB_PINNING, /* has memory, which devices register one after the other */
+	SLAB_PRESENT, /* tensors may stand there */
+	SLAB_LEAVING, /* empty; its importers are asked to unmap it */
+	SLAB_UNBACKING,
+};
+
+struct slab {
+	uint64_t touched_ns; /* when something came there or left last */
+	uint32_t node;       /* EXTENT_NONE: it is PRESENT */
+	uint32_t importers;
+	uint8_t state;
+};
+
+/* A device that registers host memory, slab by slab in the order of addresses. */
+struct pinner {
+	struct xfer x;
+	bool used, busy;
+	uint32_t done; /* slabs */
+};
+
+/* Of one tier. */
+struct slabs {
+	struct slab *slab;
+	uint32_t count;
+	uint64_t bytes, end;   /* of one; of all */
+	uint64_t backed_bytes; /* that have memory */
+	struct xfer x;         /* BACK or UNBACK */
+	bool busy;             /* it is lent */
+	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
+	bool full;             /* the last BACK found no memory */
+	uint64_t retry_at_ns;  /* full: not tried again before */
+	uint64_t scan_at_ns;   /* when to look for empty ones */
+	bool trim;             /* every empty one is to go, however short it has been */
+	struct pinner pinner[ENGINE_DEVICES_MAX];
+};
+
+/* Of every device whose tier has them. */
+int slabs_open(struct engine *e, struct err *err);
+void slabs_close(struct engine *e);
+/* What is due; returns when to be called again. */
+uint64_t slabs_turn(struct engine *e);
+void slabs_xfer_done(struct engine *e, struct xfer *x);
+
+/* Whoever lacks a hole of `bytes` at the device may wait for memory that is on its way, or is asked
+ * for now. False: no more is to be had; others have to go. */
+bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes);
+/* No more is to be had, and the ranges that are there have no window for `bytes`: an empty slab
+ * elsewhere is given back for one between them. False: there is none. */
+bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes);
+/* Something comes to, or leaves, the extent. */
+void slabs_touch(struct engine *e, uint8_t device, const struct extent *x);
+/* Whether the holder may have it mapped (importers.c), and what follows when one has not any more.
+ */
+bool slabs_mapped(const struct holder *h, uint8_t tier, uint32_t slab);
+void slabs_unback_if_free(struct engine *e, uint8_t tier);
+void slabs_holder_gone(struct engine *e, struct holder *h);
+void slabs_trim(struct engine *e);
+/* Bytes of the device that could hold tensors, as far as is known now. */
+uint64_t slabs_capacity(const struct engine *e, uint8_t device);
+/* Tells the statistics what is there. */
+void slabs_count_backed(struct engine *e, enum tier_kind kind);
+
+#endif

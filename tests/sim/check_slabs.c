@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that comes and goes in slabs, one rule at a time.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/sim/rig.h"
+
+#define HOST PROTOCOL_PLACE_HOST
+#define GPU  0
+#define SLAB WORLD_HBM_SLAB
+
+static struct rig *open_rig(unsigned hbm, unsigned nvme)
+{
+	return rig_open((struct world_shape){ .hbm = hbm, .nvme = nvme, .slabs = true });
+}
+
+static uint64_t backed(struct rig *r, enum tier_kind kind)
+{
+	return r->world.stats->tier[kind].backed_bytes;
+}
+
+static uint64_t drops(struct rig *r)
+{
+	return r->world.stats->drops_clean + r->world.stats->cleans;
+}
+
+/* Brought, used, let go. */
+static struct wire_handle brought(struct rig *r, uint64_t bytes, uint8_t place)
+{
+	struct wire_handle t = rig_create(r, 0, bytes);
+
+	rig_acquire(r, 0, 1, t, place, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 1000), 0);
+	engine_used(r->world.engine, r->client[0].holder, t.index, place, ACCESS_READ,
+		    r->world.now_ns);
+	return t;
+}
+
+static bool stands_at(struct rig *r, struct wire_handle t, uint8_t place)
+{
+	uint64_t word0 = rig_word0(r, t);
+
+	return word0_state(word0) == STATE_RESIDENT && word0_place(word0) == place;
+}
+
+static uint64_t offset_of(struct rig *r, struct wire_handle t)
+{
+	return word1_offset(atomic_load(&r->world.descriptors[t.index].word1));
+}
+
+static int map_slab(struct rig *r, unsigned client, uint64_t offset)
+{
+	struct err err = ERR_INIT;
+	uint64_t bytes = 0;
+	int rc = engine_slab_fd(r->world.engine, r->client[client].holder, GPU, offset, &bytes,
+				&err);
+
+	ck_assert((rc < 0) == (err.text[0] != '\0'));
+	ck_assert(rc < 0 || bytes == MIN(SLAB, WORLD_HBM - GRANULE - offset));
+	return rc;
+}
+
+static int unmap_slab(struct rig *r, unsigned client, uint64_t offset)
+{
+	struct err err = ERR_INIT;
+	int rc = engine_slab_gone(r->world.engine, r->client[client].holder, GPU, offset,
+				  r->world.now_ns, &err);
+
+	engine_check(r->world.engine);
+	return rc;
+}
+
+static void destroy(struct rig *r, struct wire_handle t)
+{
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t, 1,
+						r->world.now_ns, &err),
+			 0);
+}
+
+START_TEST(dram_that_is_still_coming_is_waited_for)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle first = rig_create(r, 0, WORLD_DRAM_SLAB), second;
+
+	/* The first slab serves at once, before the engine had a turn. */
+	rig_acquire(r, 0, 1, first, HOST, ACCESS_READ, ENGINE_NEVER);
+	while (!r->client[0].answered[1])
+		ck_assert(world_finish_one(&r->world));
+	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM_SLAB);
+	second = rig_create(r, 0, WORLD_DRAM_SLAB);
+	rig_acquire(r, 0, 2, second, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert(!r->client[0].answered[2]);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 1000), 0);
+	ck_assert_uint_eq(drops(r), 0);
+	ck_assert(stands_at(r, first, HOST));
+	rig_settle(r, 10);
+	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(dram_that_does_not_come_is_asked_for_each_second)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t, u;
+
+	r->world.refuse_permille = 1000;
+	rig_settle(r, 100);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_DRAM].slabs_refused, 1);
+	/* Nobody waits for what may never come: others have to go. */
+	t = brought(r, WORLD_DRAM_SLAB, HOST);
+	rig_settle(r, 200); /* the hold */
+	u = brought(r, WORLD_DRAM_SLAB, HOST);
+	ck_assert(!stands_at(r, t, HOST) && stands_at(r, u, HOST));
+	r->world.refuse_permille = 0;
+	rig_settle(r, 1100);
+	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(hbm_is_made_as_it_is_wanted_and_not_more)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t[3];
+
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 0);
+	t[0] = brought(r, SLAB / 2, GPU);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	/* What is free is taken first, and extended where it is not enough. */
+	t[1] = brought(r, SLAB / 4, GPU);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	t[2] = brought(r, 2 * SLAB, GPU);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 3 * SLAB);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_made, 3);
+	ck_assert_uint_eq(drops(r), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		ck_assert(stands_at(r, t[i], GPU));
+	/* Used is what tensors have, not what is not there. */
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].reserved_bytes,
+			  2 * SLAB + SLAB * 3 / 4);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(out_of_gpu_memory_is_a_full_tier_and_no_error)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t[3];
+
+	r->world.physical_bytes = 2 * SLAB;
+	t[0] = brought(r, SLAB, GPU);
+	t[1] = brought(r, SLAB, GPU);
+	rig_settle(r, 200);
+	t[2] = brought(r, SLAB, GPU);
+	ck_assert(stands_at(r, t[2], GPU));
+	ck_assert(!stands_at(r, t[0], GPU)); /* the oldest; the watermark may take the other */
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 2 * SLAB);
+	ck_assert_uint_gt(r->world.stats->tier[TIER_KIND_HBM].slabs_refused, 0);
+	/* What no memory is had for is waited for, and comes when there is some. */
+	rig_settle(r, 200);
+	t[0] = rig_create(r, 0, 4 * SLAB);
+	rig_acquire(r, 0, 1, t[0], GPU, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 3000), RIG_UNANSWERED);
+	r->world.physical_bytes = 4 * SLAB;
+	ck_assert_int_eq(rig_wait(r, 0, 1, 3000), 0);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(memory_between_others_is_traded_for_an_empty_slab)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t[5], big;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = brought(r, SLAB, GPU);
+	/* One stays, and all that is free stands on both sides of it. */
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		if (offset_of(r, t[i]) == 2 * SLAB)
+			rig_pin(r, 1, t[i], GPU, ACCESS_READ);
+		else
+			destroy(r, t[i]);
+	r->world.physical_bytes = 5 * SLAB;
+	big = rig_create(r, 0, 4 * SLAB);
+	rig_acquire(r, 0, 1, big, GPU, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 9000), 0);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 5 * SLAB);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given, 2);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		r->client[1].pins[t[i].index] = 0;
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t = brought(r, 4 * GRANULE, GPU);
+
+	ck_assert_int_eq(map_slab(r, 0, 0), 1000);
+	ck_assert_int_eq(map_slab(r, 1, 0), 1000);
+	ck_assert_int_eq(map_slab(r, 1, 0), 1000); /* a second time is the same */
+	destroy(r, t);
+	rig_settle(r, 9000);
+	ck_assert_uint_eq(r->client[0].unmaps, 0);
+	rig_settle(r, 2000);
+	ck_assert_uint_eq(r->client[0].unmaps, 1);
+	ck_assert_uint_eq(r->client[1].unmaps, 1);
+	ck_assert_uint_eq(r->client[2].unmaps, 0);
+	ck_assert_int_eq(map_slab(r, 2, 0), -EAGAIN);
+	ck_assert_int_eq(unmap_slab(r, 0, 0), 0);
+	ck_assert_int_eq(unmap_slab(r, 0, 0), 0); /* said twice */
+	rig_settle(r, 1000);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	/* The other one never answers: it dies. */
+	engine_holder_die(r->world.engine, r->client[1].holder, r->world.now_ns);
+	rig_settle(r, 1);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 0);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given, 1);
+	rig_rejoin(r, 1);
+	/* And is made anew, for whoever asks anew. */
+	t = brought(r, GRANULE, GPU);
+	ck_assert_int_eq(map_slab(r, 2, 0), 1000);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(trim_gives_empty_slabs_back_at_once)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle keep = brought(r, SLAB, GPU), t = brought(r, 3 * SLAB, GPU);
+
+	destroy(r, t);
+	engine_trim(r->world.engine);
+	rig_settle(r, 10);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	ck_assert(stands_at(r, keep, GPU));
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_prefetch_makes_memory_within_its_share_and_evicts_nothing)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t = rig_create(r, 0, SLAB / 2), kept;
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[0].holder, &t, 1, GPU,
+					 r->world.now_ns, &err),
+			 0);
+	rig_settle(r, 10);
+	ck_assert(stands_at(r, t, GPU));
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	r->world.physical_bytes = SLAB;
+	kept = brought(r, SLAB / 4, GPU);
+	rig_settle(r, 200);
+	t = rig_create(r, 0, SLAB / 2);
+	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[0].holder, &t, 1, GPU,
+					 r->world.now_ns, &err),
+			 0);
+	rig_settle(r, 2000);
+	ck_assert(!stands_at(r, t, GPU) && stands_at(r, kept, GPU));
+	ck_assert_uint_gt(r->world.stats->tier[TIER_KIND_HBM].slabs_refused, 1); /* asked again */
+	r->world.physical_bytes = 2 * SLAB;
+	rig_settle(r, 2000);
+	ck_assert(stands_at(r, t, GPU));
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(only_slabs_that_are_there_have_descriptors)
+{
+	struct rig *r = open_rig(1, 1);
+	struct err err = ERR_INIT;
+	uint64_t bytes;
+
+	brought(r, GRANULE, GPU);
+	ck_assert_int_eq(map_slab(r, 0, 0), 1000);
+	ck_assert_int_eq(map_slab(r, 0, SLAB), -EAGAIN);
+	ck_assert_int_eq(map_slab(r, 0, GRANULE), -EINVAL);
+	ck_assert_int_eq(map_slab(r, 0, 8 * SLAB), -EINVAL);
+	ck_assert_int_eq(unmap_slab(r, 0, GRANULE), -EINVAL);
+	for (unsigned device = 1; device < 99; device++) /* dram is one mapping; the rest nothing */
+		ck_assert_int_eq(engine_slab_fd(r->world.engine, r->client[0].holder, device, 0,
+						&bytes, &err),
+				 -EINVAL);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
+	  dram_that_does_not_come_is_asked_for_each_second,
+	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
+	  memory_between_others_is_traded_for_an_empty_slab,
+	  an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go,
+	  trim_gives_empty_slabs_back_at_once,
+	  a_prefetch_makes_memory_within_its_share_and_evicts_nothing,
+	  only_slabs_that_are_there_have_descriptors)
