@@ -57,21 +57,27 @@ extern struct nvme_refusals nvme_refusals;
 struct nvme_piece {
 	unsigned char *base;
 	uint64_t bytes;
-	int index; /* in the ring's table, -1: not registered */
+	uint64_t ready; /* of bytes; all of a piece is registered at once */
+	unsigned place; /* in the ring's table */
+	int index;      /* the same, -1: not registered */
 };
 
 struct nvme_ring {
 	struct io_uring uring;
 	bool open;
 	bool file_registered, table_registered;
+	bool refused;              /* said once; nothing more is tried */
 	struct nvme_piece *pieces; /* by address once the ring is open */
 	unsigned piece_count, registered_count;
 };
 
 /* Whether io_uring can be had at all, said before anything is promised. */
 int nvme_ring_probe(struct err *err);
-/* Before nvme_ring_open(): [base, bytes) will hold xfers. -ENOMEM leaves it unregistered. */
-int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes);
+/* Before nvme_ring_open(): [base, bytes) will hold xfers; its first `ready` bytes are there.
+ * -ENOMEM leaves it unregistered. */
+int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes, uint64_t ready);
+/* Of the open ring: [base, bytes) is there now; pieces that it completes are registered. */
+void nvme_ring_pin(struct nvme_ring *ring, const char *name, const void *base, uint64_t bytes);
 int nvme_ring_open(struct nvme_ring *ring, const char *name, int fd, unsigned entries,
 		   struct err *err);
 void nvme_ring_close(struct nvme_ring *ring);
@@ -140,6 +146,8 @@ struct nvme {
 	bool wake_armed; /* a poll of wake_fd is in the ring */
 };
 
+/* nvme.c. */
+void nvme_pin(struct nvme *n, const void *base, uint64_t bytes);
 /* nvme_xfer.c. A slot must be free, and a block of staging for a write. */
 void nvme_xfer_begin(struct nvme *n, struct xfer *x);
 /* A completion of the ring. */

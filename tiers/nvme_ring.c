@@ -91,7 +91,7 @@ int nvme_ring_probe(struct err *err)
 	return r < 0 ? refused(-r, "io_uring_enter", err) : 0;
 }
 
-int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes)
+int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes, uint64_t ready)
 {
 	uint64_t n = bytes / PIECE_BYTES + (bytes % PIECE_BYTES != 0);
 	struct nvme_piece *more;
@@ -103,29 +103,34 @@ int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes)
 	if (more == NULL)
 		return -ENOMEM;
 	ring->pieces = more;
-	for (uint64_t at = 0; at < bytes; at += PIECE_BYTES)
-		ring->pieces[ring->piece_count++] =
-			(struct nvme_piece){ (unsigned char *)base + at,
-					     MIN(PIECE_BYTES, bytes - at), -1 };
+	for (uint64_t at = 0; at < bytes; at += PIECE_BYTES, ring->piece_count++)
+		ring->pieces[ring->piece_count] = (struct nvme_piece){
+			.base = (unsigned char *)base + at,
+			.bytes = MIN(PIECE_BYTES, bytes - at),
+			.ready = MIN(PIECE_BYTES, ready - MIN(ready, at)),
+			.place = ring->piece_count,
+			.index = -1,
+		};
 	return 0;
 }
 
-static int register_one(struct nvme_ring *ring, struct nvme_piece *piece, unsigned index)
+static int register_one(struct nvme_ring *ring, struct nvme_piece *piece)
 {
 	struct iovec v = { piece->base, piece->bytes };
+	unsigned place = piece->place;
 	__u64 tag = 0;
 	int r = nvme_refusals.register_buffer != NULL
-			? nvme_refusals.register_buffer(index, piece->bytes)
+			? nvme_refusals.register_buffer(place, piece->bytes)
 			: 0;
 
 	if (r == 0)
-		r = io_uring_register_buffers_update_tag(&ring->uring, index, &v, &tag, 1);
+		r = io_uring_register_buffers_update_tag(&ring->uring, place, &v, &tag, 1);
 	if (r < 0)
 		return r;
 	/* One was offered, so anything but 1 says that it was not taken. */
 	if (r != 1)
 		return -EAGAIN;
-	piece->index = (int)index;
+	piece->index = (int)place;
 	ring->registered_count++;
 	return 0;
 }
@@ -156,7 +161,20 @@ static void warn_unregistered(const struct nvme_ring *ring, const char *name, in
 		 lock.rlim_max == RLIM_INFINITY ? -1ll : (long long)lock.rlim_max);
 }
 
-/* Piece by piece, staging first, as far as it goes: each that is taken is of use by itself. */
+static void register_ready(struct nvme_ring *ring, const char *name, struct nvme_piece *piece)
+{
+	int r;
+
+	if (ring->refused || !ring->table_registered || piece->ready < piece->bytes)
+		return;
+	r = register_one(ring, piece);
+	ring->refused = r < 0;
+	if (r < 0)
+		warn_unregistered(ring, name, -r);
+}
+
+/* Piece by piece, staging first, as far as it goes: each that is taken is of use by itself. The
+ * table has room for those that are not there yet. */
 static void register_pieces(struct nvme_ring *ring, const char *name)
 {
 	int r;
@@ -165,10 +183,27 @@ static void register_pieces(struct nvme_ring *ring, const char *name)
 		return;
 	r = io_uring_register_buffers_sparse(&ring->uring, ring->piece_count);
 	ring->table_registered = r == 0;
-	for (unsigned i = 0; i < ring->piece_count && r == 0; i++)
-		r = register_one(ring, &ring->pieces[i], i);
 	if (r < 0)
 		warn_unregistered(ring, name, -r);
+	for (unsigned i = 0; i < ring->piece_count; i++)
+		register_ready(ring, name, &ring->pieces[i]);
+}
+
+void nvme_ring_pin(struct nvme_ring *ring, const char *name, const void *base, uint64_t bytes)
+{
+	const unsigned char *from = base, *to = from + bytes;
+
+	ASSERT(ring->open);
+	for (unsigned i = 0; i < ring->piece_count; i++) {
+		struct nvme_piece *p = &ring->pieces[i];
+		const unsigned char *a = MAX(from, p->base), *b = MIN(to, p->base + p->bytes);
+
+		if (a >= b)
+			continue;
+		p->ready += MIN((uint64_t)(b - a), p->bytes - p->ready);
+		if (p->index < 0)
+			register_ready(ring, name, p);
+	}
 }
 
 static int by_address(const void *a, const void *b)
@@ -206,6 +241,7 @@ void nvme_ring_close(struct nvme_ring *ring)
 		ASSERT(io_uring_unregister_files(&ring->uring) == 0);
 	ring->file_registered = false;
 	ring->table_registered = false;
+	ring->refused = false;
 	ring->registered_count = 0;
 	for (unsigned i = 0; i < ring->piece_count; i++)
 		ring->pieces[i].index = -1;

@@ -358,8 +358,9 @@ static void stage_write(struct nvme *n, struct nvme_slot *s)
 
 static void check_xfer(const struct nvme *n, const struct xfer *x)
 {
-	ASSERT(x->op == XFER_READ || x->op == XFER_WRITE || x->op == XFER_SYNC);
-	if (x->op == XFER_SYNC)
+	ASSERT(x->op == XFER_READ || x->op == XFER_WRITE || x->op == XFER_SYNC ||
+	       x->op == XFER_PIN);
+	if (x->op == XFER_SYNC || x->op == XFER_PIN)
 		return;
 	ASSERT(x->host != NULL && x->bytes <= n->base.block && x->offset % GRANULE == 0);
 	ASSERT(x->offset <= n->base.bytes &&
@@ -373,7 +374,7 @@ static void slot_fill(struct nvme *n, struct nvme_slot *s, struct xfer *x)
 	list_init(&s->link);
 	list_init(&s->write);
 	x->retries = 0;
-	if (x->op == XFER_SYNC)
+	if (x->op == XFER_SYNC || x->op == XFER_PIN)
 		return;
 	s->length = ALIGN_UP(x->bytes, GRANULE);
 	if (x->op == XFER_WRITE)
@@ -393,6 +394,9 @@ void nvme_xfer_begin(struct nvme *n, struct xfer *x)
 		s->state = NVME_SLOT_WAITING;
 		list_push_back(&n->waiting, &s->link);
 		start_syncs(n);
+	} else if (x->op == XFER_PIN) {
+		nvme_pin(n, x->host, x->bytes);
+		finish(n, s, 0);
 	} else if (s->length == 0) {
 		whole_came(n, s);
 	} else {

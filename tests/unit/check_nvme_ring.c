@@ -58,7 +58,7 @@ START_TEST(pieces_are_found_by_address_and_never_across_their_ends)
 	struct nvme_ring ring = { .open = false };
 	unsigned char *base = (unsigned char *)(uintptr_t)GIB(64);
 
-	ck_assert_int_eq(nvme_ring_memory(&ring, base, GIB(2) + MIB(512)), 0);
+	ck_assert_int_eq(nvme_ring_memory(&ring, base, GIB(2) + MIB(512), GIB(2)), 0);
 	ck_assert_uint_eq(ring.piece_count, 3);
 	for (unsigned i = 0; i < 3; i++)
 		ring.pieces[i].index = (int)i;
@@ -70,7 +70,7 @@ START_TEST(pieces_are_found_by_address_and_never_across_their_ends)
 	ck_assert_int_eq(nvme_ring_find(&ring, base + GIB(1), GIB(1)), 1);
 	ck_assert_int_eq(nvme_ring_find(&ring, base + GIB(2) + MIB(512) - 1, 1), 2);
 	ck_assert_int_eq(nvme_ring_find(&ring, base + GIB(2) + MIB(512), 1), -1);
-	ck_assert_int_eq(nvme_ring_memory(&ring, base, UINT64_MAX / 2), -ENOMEM);
+	ck_assert_int_eq(nvme_ring_memory(&ring, base, UINT64_MAX / 2, 0), -ENOMEM);
 	free(ring.pieces);
 }
 END_TEST
@@ -98,6 +98,91 @@ START_TEST(host_memory_above_one_gib_is_registered_in_pieces)
 	rig_run(&rig, &x, 1, NULL);
 	ck_assert_int_eq(x.result, 0);
 	ck_assert_int_eq(rig_read(&rig, 0, rig.host + GIB(1) - GRANULE, 2 * GRANULE, x.crc), 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* As rig_start(), with host memory in two ranges of which nothing but `ready` bytes of the first is
+ * there when the lane starts. */
+static struct nvme_ring *start_with_ready(struct rig *rig, uint64_t ready)
+{
+	uint64_t half = rig->host_bytes / 2;
+	struct err err = ERR_INIT;
+
+	ck_assert_msg(rig_try(rig, &err) == 0, "%s", err.text);
+	rig->staging_bytes = rig->tier->base.staging_want_bytes;
+	rig->staging = mmap(NULL, rig->staging_bytes, PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(rig->staging, MAP_FAILED);
+	nvme_ops.staging(rig->tier, rig->staging, rig->staging_bytes);
+	nvme_ops.host_memory(rig->tier, rig->host + half, half, 0);
+	nvme_ops.host_memory(rig->tier, rig->host, half, ready);
+	ck_assert_msg(nvme_ops.lane_start(rig->tier, rig->wake_fd, &err) == 0, "%s", err.text);
+	return &((struct nvme *)rig->tier)->ring;
+}
+
+static void pin(struct rig *rig, uint64_t offset, uint64_t bytes)
+{
+	struct xfer x = rig_xfer(XFER_PIN, 0, rig->host + offset, bytes);
+
+	rig_run(rig, &x, 1, NULL);
+	ck_assert_int_eq(x.result, 0);
+}
+
+static unsigned asked;
+
+static int count_asked(unsigned number, uint64_t bytes)
+{
+	asked++;
+	return refuse_code;
+}
+
+START_TEST(memory_that_comes_later_is_registered_when_all_of_a_piece_is_there)
+{
+	struct nvme_ring *ring;
+	struct rig rig;
+
+	rig_init(&rig);
+	ring = start_with_ready(&rig, MIB(12));
+	ck_assert_ptr_nonnull(strstr(rig.tier->base.chosen, "1 of 3 registered"));
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host, MIB(1)), -1);
+	rig_round_trip(&rig);
+	pin(&rig, MIB(12), MIB(4));
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host, MIB(1)), -1);
+	/* Across the border of the ranges: the first is whole with it, the second is not. */
+	pin(&rig, MIB(16), MIB(8));
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host, MIB(1)), 2);
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host + MIB(20), MIB(1)), -1);
+	rig_round_trip(&rig);
+	pin(&rig, MIB(24), MIB(16));
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host + MIB(20), MIB(1)), 1);
+	ck_assert_int_eq(nvme_ring_find(ring, rig.staging, MIB(1)), 0);
+	ck_assert_uint_eq(ring->registered_count, 3);
+	rig_round_trip(&rig);
+	/* Said twice: it stands registered as it is. */
+	pin(&rig, 0, MIB(40));
+	ck_assert_uint_eq(ring->registered_count, 3);
+	rig_end(&rig);
+}
+END_TEST
+
+START_TEST(memory_that_comes_later_and_is_refused_goes_unregistered)
+{
+	struct nvme_ring *ring;
+	struct rig rig;
+
+	rig_init(&rig);
+	ring = start_with_ready(&rig, 0);
+	asked = 0;
+	refuse_code = -ENOMEM;
+	nvme_refusals.register_buffer = count_asked;
+	pin(&rig, 0, MIB(20));
+	pin(&rig, MIB(20), MIB(20));
+	nvme_refusals.register_buffer = NULL;
+	ck_assert_uint_eq(asked, 1); /* one warning, and no more attempts */
+	ck_assert_uint_eq(ring->registered_count, 1);
+	ck_assert_int_eq(nvme_ring_find(ring, rig.host, MIB(1)), -1);
+	rig_round_trip(&rig);
 	rig_end(&rig);
 }
 END_TEST
@@ -200,5 +285,7 @@ END_TEST
 UNIT_MAIN("nvme_ring", buffers_that_are_refused_go_unregistered,
 	  pieces_are_found_by_address_and_never_across_their_ends,
 	  host_memory_above_one_gib_is_registered_in_pieces,
+	  memory_that_comes_later_is_registered_when_all_of_a_piece_is_there,
+	  memory_that_comes_later_and_is_refused_goes_unregistered,
 	  little_lockable_memory_costs_registration_and_nothing_else,
 	  a_forbidden_io_uring_is_named_at_the_start)
