@@ -108,6 +108,8 @@ void lanes_drain(struct lanes *l, struct engine *engine)
 
 	lanes_kick(l);
 	l->closed = true;
+	for (unsigned i = 0; i < l->count; i++)
+		lane_ending(l->lane[i]);
 	while (engine_in_flight(engine) > 0) {
 		unsigned n;
 

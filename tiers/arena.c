@@ -70,10 +70,44 @@ static void *map_aligned(int fd, uint64_t bytes)
 	return base;
 }
 
-static int file_open(const struct arena_options *o, bool pool, struct arena *a)
+/* What is made at once: all of it, or the first slab of several, or nothing. */
+static uint64_t first_bytes(const struct arena_options *o, struct arena *a)
+{
+	bool whole = o->slab_bytes == 0 || (!o->on_demand && o->slab_bytes >= a->bytes);
+
+	a->slab_bytes = whole ? 0 : o->slab_bytes;
+	if (whole)
+		return a->bytes;
+	return o->on_demand ? 0 : o->slab_bytes;
+}
+
+/* The arena may be longer than was planned for, by less than a page of the pool. */
+static void take_shares(const struct arena_options *o, struct arena *a)
+{
+	ASSERT(o->share_count <= TOPO_NODES_MAX);
+	a->topo = o->topo;
+	a->bound = o->topo != NULL && o->share_count > 0;
+	a->share_count = MAX(o->share_count, 1u);
+	a->shares[0] = (struct topo_share){ .bytes = a->bytes };
+	for (unsigned i = 0; i < o->share_count; i++)
+		a->shares[i] = o->shares[i];
+	a->shares[a->share_count - 1].bytes = a->bytes - a->shares[a->share_count - 1].offset;
+}
+
+static void describe(const struct arena_options *o, bool pool, struct arena *a)
 {
 	a->page_bytes = pool ? HUGE_BYTES : PAGE_BYTES;
 	a->bytes = ALIGN_UP(o->bytes, a->page_bytes);
+	a->first_bytes = first_bytes(o, a);
+	a->touched = o->touch;
+	a->huge = o->huge;
+	snprintf(a->name, sizeof(a->name), "%s", o->name);
+	take_shares(o, a);
+}
+
+static int file_open(const struct arena_options *o, bool pool, struct arena *a)
+{
+	describe(o, pool, a);
 	a->fd = memfd_make(o->name, pool ? MFD_HUGETLB | MFD_HUGE_2MB : 0);
 	if (a->fd < 0)
 		return -errno;
@@ -99,15 +133,16 @@ void arena_destroy(struct arena *a)
 
 /* ---- pages --------------------------------------------------------------------------------- */
 
+/* One range of an arena that is touched by several threads. */
 struct touch {
-	const struct arena_options *options;
-	struct arena *arena;
-	struct topo_share shares[TOPO_NODES_MAX];
-	_Atomic uint64_t next[TOPO_NODES_MAX]; /* bytes of each share that somebody took on */
-	unsigned share_count;
+	const struct arena *arena;
+	struct topo_share parts[TOPO_NODES_MAX]; /* of the arena's shares, what lies in the range */
+	_Atomic uint64_t next[TOPO_NODES_MAX];   /* bytes of each part that somebody took on */
+	unsigned threads;
+	bool (*told_to_stop)(const struct arena *a);
 	_Atomic int result;
-	_Atomic uint64_t touched;
-	_Atomic uint32_t refusals; /* of 2 MiB pages */
+	_Atomic uint64_t touched, large; /* bytes; `large` of them on transparent large pages */
+	_Atomic uint32_t refusals;       /* of 2 MiB pages */
 };
 
 struct touch_thread {
@@ -129,7 +164,7 @@ static int touch_by_hand(const struct arena *a, uint64_t offset, uint64_t bytes)
 }
 
 /* The control thread, which waits, has these blocked: a large arena must not make a stop wait. */
-static bool stop_is_pending(void)
+static bool stop_is_pending(const struct arena *a)
 {
 	sigset_t pending;
 
@@ -137,14 +172,22 @@ static bool stop_is_pending(void)
 	       (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
 }
 
+static bool stop_was_said(const struct arena *a)
+{
+	return atomic_load(&a->stopped);
+}
+
 /* Transparent pages, asked for one by one: that works where an advice has no effect. */
 static void collapse_piece(struct touch *t, uint64_t offset, uint64_t bytes)
 {
-	bool wanted = t->options->huge != ARENA_HUGE_OFF && t->arena->page_bytes < HUGE_BYTES;
+	bool wanted = t->arena->huge != ARENA_HUGE_OFF && t->arena->page_bytes < HUGE_BYTES;
+	uint64_t came;
 
-	if (wanted && atomic_load(&t->refusals) < REFUSALS_MAX)
-		atomic_fetch_add(&t->refusals,
-				 hugepage_collapse((char *)t->arena->base + offset, bytes));
+	if (!wanted || atomic_load(&t->refusals) >= REFUSALS_MAX)
+		return;
+	atomic_fetch_add(&t->refusals,
+			 hugepage_collapse((char *)t->arena->base + offset, bytes, &came));
+	atomic_fetch_add(&t->large, came);
 }
 
 static int touch_piece(struct touch *t, uint64_t offset, uint64_t bytes)
@@ -152,7 +195,7 @@ static int touch_piece(struct touch *t, uint64_t offset, uint64_t bytes)
 	const struct arena *a = t->arena;
 	int r;
 
-	if (stop_is_pending())
+	if (t->told_to_stop(a))
 		return -EINTR;
 	collapse_piece(t, offset, bytes);
 	do
@@ -163,19 +206,19 @@ static int touch_piece(struct touch *t, uint64_t offset, uint64_t bytes)
 	return r < 0 ? -errno : 0;
 }
 
-static void touch_share(struct touch *t, unsigned s)
+static void touch_part(struct touch *t, unsigned s)
 {
-	const struct topo_share *share = &t->shares[s];
+	const struct topo_share *part = &t->parts[s];
 
 	while (atomic_load(&t->result) == 0) {
 		uint64_t at = atomic_fetch_add(&t->next[s], TOUCH_BYTES);
 		uint64_t n;
 		int r;
 
-		if (at >= share->bytes)
+		if (at >= part->bytes)
 			return;
-		n = MIN(share->bytes - at, TOUCH_BYTES);
-		r = touch_piece(t, share->offset + at, n);
+		n = MIN(part->bytes - at, TOUCH_BYTES);
+		r = touch_piece(t, part->offset + at, n);
 		if (r < 0)
 			atomic_store(&t->result, r);
 		else
@@ -184,93 +227,103 @@ static void touch_share(struct touch *t, unsigned s)
 }
 
 /* Begins with its own node's share, then helps with the others: where pages lie was bound before.
- */
+ * So all CPUs work on a slab of which all lies on one node. */
 static void *touch_main(void *arg)
 {
 	struct touch_thread *me = arg;
-	struct touch *t = me->touch;
+	const struct arena *a = me->touch->arena;
 
-	if (t->options->topo != NULL && t->options->share_count > 0)
-		topo_run_on(t->options->topo, t->shares[me->first].os_index);
-	for (unsigned i = 0; i < t->share_count; i++)
-		touch_share(t, (me->first + i) % t->share_count);
+	if (a->bound)
+		topo_run_on(a->topo, a->shares[me->first].os_index);
+	for (unsigned i = 0; i < a->share_count; i++)
+		touch_part(me->touch, (me->first + i) % a->share_count);
 	return NULL;
 }
 
-static unsigned touch_threads(const struct arena *a)
+static unsigned touch_threads(uint64_t bytes)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	uint64_t pieces = (a->bytes + TOUCH_BYTES - 1) / TOUCH_BYTES;
+	uint64_t pieces = (bytes + TOUCH_BYTES - 1) / TOUCH_BYTES;
 
 	return (unsigned)MIN(MIN((uint64_t)MAX(cpus, 1), pieces), (uint64_t)TOUCH_THREADS);
 }
 
 /* All of them, the caller's too, are threads of their own: the caller's CPUs stay as they are. */
-static unsigned touch_run(struct touch *t)
+static void touch_run(struct touch *t, uint64_t bytes)
 {
 	struct touch_thread threads[TOUCH_THREADS];
-	unsigned want = touch_threads(t->arena), n = 0;
+	unsigned want = touch_threads(bytes), n = 0;
 
 	for (; n < want; n++) {
-		threads[n] = (struct touch_thread){ .touch = t, .first = n % t->share_count };
+		threads[n] =
+			(struct touch_thread){ .touch = t, .first = n % t->arena->share_count };
 		if (pthread_create(&threads[n].thread, NULL, touch_main, &threads[n]) != 0)
 			break;
 	}
 	if (n == 0)
-		for (unsigned s = 0; s < t->share_count; s++)
-			touch_share(t, s);
+		for (unsigned s = 0; s < t->arena->share_count; s++)
+			touch_part(t, s);
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(threads[i].thread, NULL);
-	return MAX(n, 1u);
+	t->threads = MAX(n, 1u);
 }
 
-static int touch_all(const struct arena_options *o, struct arena *a, unsigned *ret_threads,
-		     struct err *err)
+static void touch_plan(struct touch *t, uint64_t offset, uint64_t bytes)
 {
-	struct touch t = { .options = o, .arena = a, .share_count = MAX(o->share_count, 1u) };
+	for (unsigned i = 0; i < t->arena->share_count; i++) {
+		const struct topo_share *share = &t->arena->shares[i];
+		uint64_t from = MAX(share->offset, offset);
+		uint64_t to = MIN(share->offset + share->bytes, offset + bytes);
+
+		t->parts[i] =
+			(struct topo_share){ .offset = from, .bytes = to > from ? to - from : 0 };
+	}
+}
+
+static int touch_range(struct touch *t, uint64_t offset, uint64_t bytes, struct err *err)
+{
+	const char *name = t->arena->name;
 	int r;
 
-	ASSERT(o->share_count <= TOPO_NODES_MAX);
-	t.shares[0] = (struct topo_share){ .bytes = a->bytes };
-	for (unsigned i = 0; i < o->share_count; i++)
-		t.shares[i] = o->shares[i];
-	/* The arena may be longer than was planned for, by less than a page of the pool. */
-	t.shares[t.share_count - 1].bytes = a->bytes - t.shares[t.share_count - 1].offset;
-	*ret_threads = touch_run(&t);
-	r = atomic_load(&t.result);
+	touch_plan(t, offset, bytes);
+	touch_run(t, bytes);
+	r = atomic_load(&t->result);
 	if (r == -EINTR)
-		return err_set(err, EINTR, "%s: told to stop while memory was touched", o->name);
+		return err_set(err, EINTR, "%s: told to stop while memory was touched", name);
 	if (r < 0)
 		return err_set(err, -r, "%s: memory ended after %" PRIu64 " of %" PRIu64 " MiB: %s",
-			       o->name, atomic_load(&t.touched) >> 20, a->bytes >> 20,
-			       strerror(-r));
+			       name, atomic_load(&t->touched) >> 20, bytes >> 20, strerror(-r));
 	return 0;
 }
 
-static int reserve_all(const struct arena_options *o, struct arena *a, struct err *err)
+static int reserve_range(const struct arena *a, uint64_t offset, uint64_t bytes, struct err *err)
 {
 	int r;
 
+	if (bytes == 0)
+		return 0;
 	do
-		r = fallocate(a->fd, 0, 0, (off_t)a->bytes);
+		r = fallocate(a->fd, 0, (off_t)offset, (off_t)bytes);
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return err_set(err, errno, "%s: %" PRIu64 " MiB of memory cannot be reserved: %m",
-			       o->name, a->bytes >> 20);
+			       a->name, bytes >> 20);
 	return 0;
 }
 
 /* ---- create -------------------------------------------------------------------------------- */
 
-static int fill(const struct arena_options *o, struct arena *a, unsigned *ret_threads,
-		struct err *err)
+static int fill_first(struct arena *a, unsigned *ret_threads, struct err *err)
 {
+	struct touch t = { .arena = a, .told_to_stop = stop_is_pending };
 	int r;
 
-	*ret_threads = 0;
-	if (o->topo != NULL && o->share_count > 0)
-		topo_bind(o->topo, a->base, o->shares, o->share_count);
-	r = o->touch ? touch_all(o, a, ret_threads, err) : reserve_all(o, a, err);
+	if (a->bound)
+		topo_bind(a->topo, a->base, a->shares, a->share_count);
+	r = a->touched ? touch_range(&t, 0, a->first_bytes, err)
+		       : reserve_range(a, 0, a->first_bytes, err);
+	*ret_threads = t.threads;
+	a->collapses = atomic_load(&t.large) > 0;
 	if (r < 0)
 		arena_destroy(a);
 	return r;
@@ -288,10 +341,14 @@ static void choose(struct arena *a, unsigned threads, const char *fmt, ...)
 	va_end(args);
 	ASSERT(n > 0 && (size_t)n < sizeof(a->chosen));
 	if (threads > 0)
-		snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", touched by %u threads",
-			 threads);
-	else
-		snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", reserved");
+		n += snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n,
+			      ", touched by %u threads", threads);
+	else if (a->first_bytes > 0)
+		n += snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", reserved");
+	if (a->first_bytes < a->bytes)
+		snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n,
+			 ", %" PRIu64 " MiB to come in slabs of %" PRIu64 " MiB",
+			 (a->bytes - a->first_bytes) >> 20, a->slab_bytes >> 20);
 }
 
 static int create_pool(const struct arena_options *o, struct arena *a, struct err *err)
@@ -304,21 +361,27 @@ static int create_pool(const struct arena_options *o, struct arena *a, struct er
 			       "%s: %" PRIu64 " MiB of 2 MiB pages, but %" PRIu64
 			       " MiB are free in the pool: %s",
 			       o->name, o->bytes >> 20, hugepage_pool_bytes() >> 20, strerror(-r));
-	r = fill(o, a, &threads, err);
+	r = fill_first(a, &threads, err);
 	if (r == 0)
 		choose(a, threads, "2 MiB pages of the pool");
 	return r;
 }
 
+/* A fiftieth may be missing: what is not a whole large page, and a few that were not to be had. */
+static bool large_enough(const struct arena *a, uint64_t large, uint64_t bytes)
+{
+	uint64_t want = ALIGN_DOWN(bytes, HUGE_BYTES);
+
+	return a->huge != ARENA_HUGE_REQUIRE || large >= want - want / 50;
+}
+
 /* Transparent pages are only asked for; what came is seen after the touch. */
-static int judge_transparent(const struct arena_options *o, struct arena *a, unsigned threads,
-			     const char *pool, struct err *err)
+static int judge_transparent(struct arena *a, unsigned threads, const char *pool, struct err *err)
 {
 	uint64_t got = hugepage_mapped_bytes(a->base, a->bytes);
-	uint64_t want = ALIGN_DOWN(a->bytes, HUGE_BYTES);
 
-	if (o->huge == ARENA_HUGE_REQUIRE && got < want - want / 50) {
-		uint64_t bytes = a->bytes;
+	if (!large_enough(a, got, a->first_bytes)) {
+		uint64_t bytes = a->first_bytes;
 
 		arena_destroy(a);
 		return err_set(err, ENOMEM,
@@ -328,7 +391,7 @@ static int judge_transparent(const struct arena_options *o, struct arena *a, uns
 	}
 	if (got > 0)
 		choose(a, threads, "transparent 2 MiB pages for %" PRIu64 " of %" PRIu64 " MiB",
-		       got >> 20, a->bytes >> 20);
+		       got >> 20, a->first_bytes >> 20);
 	else
 		choose(a, threads, "4 KiB pages");
 	return 0;
@@ -345,8 +408,8 @@ static int create_plain(const struct arena_options *o, const char *pool, struct 
 			       strerror(-r));
 	if (o->huge != ARENA_HUGE_OFF)
 		madvise(a->base, a->bytes, MADV_HUGEPAGE); /* for what is touched again, later */
-	r = fill(o, a, &threads, err);
-	return r < 0 ? r : judge_transparent(o, a, threads, pool, err);
+	r = fill_first(a, &threads, err);
+	return r < 0 ? r : judge_transparent(a, threads, pool, err);
 }
 
 int arena_create(const struct arena_options *o, struct arena *ret, struct err *err)
@@ -355,15 +418,15 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 	struct arena a = { .fd = -1 };
 	int r;
 
-	ASSERT(o->bytes > 0);
+	ASSERT(o->bytes > 0 && o->slab_bytes % HUGE_BYTES == 0);
 	if (o->huge != ARENA_HUGE_OFF && create_pool(o, &a, &pool) == 0) {
-		a.touched = o->touch;
 		*ret = a;
 		return 0;
 	}
 	if (pool.code == -EINTR)
 		return err_set(err, EINTR, "%s", pool.text);
-	r = limits_check(o->name, o->bytes, err);
+	/* Before the first page, for all slabs: the later ones must not find nothing left. */
+	r = o->on_demand ? 0 : limits_check(o->name, o->bytes + o->beside_bytes, err);
 	if (r < 0)
 		return r;
 	if (pool.code < 0)
@@ -371,9 +434,88 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 	r = create_plain(o, pool.text, &a, err);
 	if (r < 0)
 		return r;
-	a.touched = o->touch;
 	*ret = a;
 	return 0;
+}
+
+/* ---- slabs --------------------------------------------------------------------------------- */
+
+static int punch(const struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	int r;
+
+	do
+		r = fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+			      (off_t)bytes);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : 0;
+}
+
+static int touch_slab(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_large,
+		      struct err *err)
+{
+	struct touch t = { .arena = a, .told_to_stop = stop_was_said };
+	int r = touch_range(&t, offset, bytes, err);
+
+	*ret_large = a->page_bytes == HUGE_BYTES ? bytes : atomic_load(&t.large);
+	/* Where the first slab came on large pages that nobody asked for, this is not known. */
+	if (r == 0 && a->collapses && !large_enough(a, *ret_large, bytes))
+		return err_set(err, ENOMEM,
+			       "%s: only %" PRIu64 " of %" PRIu64 " MiB came on transparent 2 MiB "
+			       "pages",
+			       a->name, *ret_large >> 20, bytes >> 20);
+	return r;
+}
+
+static int fill_slab(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_large,
+		     struct err *err)
+{
+	/* Others may have taken what was there at the start; the kernel would kill somebody. What
+	 * stands in the pool is promised. */
+	int r = a->page_bytes == HUGE_BYTES ? 0 : limits_check(a->name, bytes, err);
+
+	if (r < 0)
+		return r;
+	return a->touched ? touch_slab(a, offset, bytes, ret_large, err)
+			  : reserve_range(a, offset, bytes, err);
+}
+
+int arena_back(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_large,
+	       struct err *err)
+{
+	uint64_t large = 0;
+	int r;
+
+	ASSERT(a->slab_bytes > 0 && offset % a->slab_bytes == 0 && offset < a->bytes &&
+	       bytes <= a->bytes - offset);
+	if (atomic_load(&a->stopped))
+		return err_set(err, ECANCELED, "%s: told to stop", a->name);
+	r = fill_slab(a, offset, bytes, &large, err);
+	if (r < 0) {
+		punch(a, offset, bytes);
+		/* Whatever the kernel called it, there is no such memory now. */
+		err->code = r == -EINTR ? -ECANCELED : -ENOMEM;
+		return err->code;
+	}
+	if (ret_large != NULL)
+		*ret_large = large;
+	return 0;
+}
+
+int arena_unback(struct arena *a, uint64_t offset, uint64_t bytes, struct err *err)
+{
+	int r = punch(a, offset, bytes);
+
+	ASSERT(a->slab_bytes > 0 && offset % a->slab_bytes == 0);
+	if (r < 0)
+		return err_set(err, -r, "%s: %" PRIu64 " MiB cannot be given back: %s", a->name,
+			       bytes >> 20, strerror(-r));
+	return 0;
+}
+
+void arena_stop(struct arena *a)
+{
+	atomic_store(&a->stopped, 1);
 }
 
 /* ---- use ----------------------------------------------------------------------------------- */
@@ -392,8 +534,7 @@ void arena_trim(struct arena *a, uint64_t offset, uint64_t bytes)
 	if (begin >= end)
 		return;
 	atomic_store(&a->trimmed, 1);
-	if (fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
-		      (off_t)(end - begin)) < 0)
+	if (punch(a, begin, end - begin) < 0)
 		log_warn(TIER, "arena: %" PRIu64 " bytes could not be given back: %m", end - begin);
 }
 

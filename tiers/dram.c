@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "tiers/hugepage.h"
 #include "tiers/limits.h"
 #include "tiers/mapped.h"
 #include "tiers/topo.h"
@@ -15,6 +16,8 @@ static const char *const huge_names[] = { "try", "off", "require", NULL };
 static const char *const numa_names[] = { "nearest", "interleave", "off", NULL };
 static const struct config_sub fault_sub = { .rows = fault_rows,
 					     .size = sizeof(struct fault_config) };
+
+#define SLAB_DEFAULT "0B"
 
 /* clang-format off */
 const struct config_row dram_rows[] = {
@@ -31,6 +34,9 @@ const struct config_row dram_rows[] = {
 	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
 	  "Where the memory lies: on the nodes that have CPUs, on all nodes with DRAM, or wherever "
 	  "the kernel puts it.", numa_names, NULL },
+	{ "slab", CONFIG_SIZE, offsetof(struct dram_config, slab), SLAB_DEFAULT, "0B", "1GiB",
+	  CONFIG_HIDDEN, "How much is taken before the daemon serves, and then a step in the "
+	  "background, in whole 2MiB; 0B takes all at start.", NULL, NULL },
 	{ "fault", CONFIG_MAP, offsetof(struct dram_config, fault), NULL, NULL, NULL,
 	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
 	  &fault_sub },
@@ -72,7 +78,13 @@ static int dram_open(const void *config, unsigned index, const struct topology *
 	const struct dram_config *c = config;
 	struct topo_share shares[TOPO_NODES_MAX];
 	struct arena_options options = {
-		.name = "dram", .huge = c->huge_pages, .touch = true, .topo = topo, .shares = shares
+		.name = "dram",
+		.slab_bytes = ALIGN_UP(c->slab, (uint64_t)HUGE_BYTES),
+		.beside_bytes = c->beside_bytes,
+		.huge = c->huge_pages,
+		.touch = true,
+		.topo = topo,
+		.shares = shares,
 	};
 	struct mapped_tier *m;
 	int r = decide_bytes(c, &options.bytes, err);
@@ -99,6 +111,7 @@ const struct tier_ops dram_ops = {
 	.close = mapped_close,
 	.export_arena = mapped_export,
 	.trim = mapped_trim,
+	.ending = mapped_ending,
 	.lane_start = mapped_lane_start,
 	.lane_stop = mapped_lane_stop,
 	.queue = mapped_queue,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tier dram: one arena of host memory that clients map, all of it there and placed on NUMA
- * nodes before the first client comes.
+ * The tier dram: one arena of host memory that clients map, placed on NUMA nodes. Its first slab is
+ * there before the first client comes, the others are made one after the other in the background.
  */
 #ifndef TIERD_TIERS_DRAM_H
 #define TIERD_TIERS_DRAM_H
@@ -14,6 +14,8 @@ struct dram_config {
 	uint64_t zone_bytes; /* as configured; what it comes to is rounded up to whole slabs */
 	int huge_pages;      /* enum arena_huge */
 	int numa;            /* enum topo_mode */
+	uint64_t slab;       /* bytes of a step, 0: all of it at once */
+	uint64_t beside_bytes; /* no row: the staging segment, which is taken right after it */
 	struct fault_config fault;
 };
 extern const struct config_row dram_rows[];

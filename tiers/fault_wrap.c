@@ -2,7 +2,7 @@
  *
  * The fault backend. Each xfer has a shadow, which the tier inside gets in its place: a shorter one
  * if it is to be cut, none if it is to fail. What comes back is harmed and held until its delay has
- * passed.
+ * passed. BACK, UNBACK and PIN pass unharmed.
  */
 #include "tiers/fault.h"
 
@@ -82,6 +82,20 @@ static void fault_staging(struct tier *t, void *base, size_t bytes)
 	inner->base.ops->staging(inner, base, bytes);
 }
 
+static int fault_slab_fd(struct tier *t, uint64_t offset)
+{
+	struct tier *inner = fault_of(t)->inner;
+
+	return inner->base.ops->slab_fd(inner, offset);
+}
+
+static void fault_ending(struct tier *t)
+{
+	struct tier *inner = fault_of(t)->inner;
+
+	inner->base.ops->ending(inner);
+}
+
 static void fault_trim(struct tier *t, uint64_t offset, uint64_t bytes)
 {
 	struct tier *inner = fault_of(t)->inner;
@@ -119,6 +133,7 @@ static const char *verb(const struct xfer *x)
 {
 	static const char *const verbs[] = { "read", "write", "zero", "copy", "sync" };
 
+	ASSERT(x->op < ARRAY_SIZE(verbs));
 	return verbs[x->op];
 }
 
@@ -165,6 +180,15 @@ static bool fails_at_once(const struct shadow *s)
 	       (s->decision.kind == FAULT_SHORT && s->decision.bytes == 0);
 }
 
+/* What moves no bytes is neither harmed nor counted: calls have the same numbers whether memory
+ * comes in slabs or not. A tier without memory to give says so by itself. */
+static struct fault_decision decide(struct fault_state *state, const struct xfer *x)
+{
+	if (x->op > XFER_SYNC)
+		return (struct fault_decision){ .kind = FAULT_NONE };
+	return fault_decide(state, x->op != XFER_READ, x->op == XFER_SYNC ? 0 : x->bytes);
+}
+
 static int fault_queue(struct tier *t, struct xfer *x)
 {
 	struct fault_tier *f = fault_of(t);
@@ -174,7 +198,7 @@ static int fault_queue(struct tier *t, struct xfer *x)
 	if (list_empty(&f->spare))
 		return -EBUSY;
 	s = list_first(&f->spare, struct shadow, link);
-	s->decision = fault_decide(&state, x->op != XFER_READ, x->op == XFER_SYNC ? 0 : x->bytes);
+	s->decision = decide(&state, x);
 	s->outer = x;
 	s->x = *x;
 	list_init(&s->x.link);
@@ -263,6 +287,8 @@ static void fill_ops(struct tier_ops *ops)
 	ops->export_arena = ops->export_arena != NULL ? fault_export : NULL;
 	ops->host_memory = ops->host_memory != NULL ? fault_host_memory : NULL;
 	ops->staging = ops->staging != NULL ? fault_staging : NULL;
+	ops->slab_fd = ops->slab_fd != NULL ? fault_slab_fd : NULL;
+	ops->ending = ops->ending != NULL ? fault_ending : NULL;
 	ops->trim = ops->trim != NULL ? fault_trim : NULL;
 	ops->lane_start = fault_lane_start;
 	ops->lane_stop = fault_lane_stop;

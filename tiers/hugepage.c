@@ -56,18 +56,21 @@ static bool collapse_range(char *at, char *end)
 	return at < end && madvise(at, (size_t)(end - at), MADV_COLLAPSE) == 0;
 }
 
-unsigned hugepage_collapse(void *base, uint64_t bytes)
+unsigned hugepage_collapse(void *base, uint64_t bytes, uint64_t *ret_came)
 {
 	const unsigned in_a_row_max = 4;
 	char *at = (char *)ALIGN_UP((uintptr_t)base, (uint64_t)HUGE_BYTES);
 	char *end = (char *)ALIGN_DOWN((uintptr_t)base + bytes, (uint64_t)HUGE_BYTES);
 	unsigned failed = 0, in_a_row = 0;
 
+	*ret_came = at < end ? (uint64_t)(end - at) : 0;
 	if (collapse_range(at, end))
 		return 0;
+	*ret_came = 0;
 	for (; at < end && in_a_row < in_a_row_max; at += HUGE_BYTES) {
 		in_a_row = collapse_one(at) ? 0 : in_a_row + 1;
 		failed += in_a_row > 0;
+		*ret_came += in_a_row == 0 ? HUGE_BYTES : 0;
 	}
 	return failed;
 }

@@ -334,3 +334,10 @@ unsigned lane_reap(struct lane *lane, struct xfer **done, unsigned max)
 	lane->lent -= n;
 	return n;
 }
+
+void lane_ending(struct lane *lane)
+{
+	ASSERT_OBJ(lane, LANE_MAGIC);
+	if (lane->tier->base.ops->ending != NULL)
+		lane->tier->base.ops->ending(lane->tier);
+}

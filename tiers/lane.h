@@ -26,4 +26,7 @@ void lane_kick(struct lane *lane);
 /* C. At most `max` finished xfers, in the order in which they finished. */
 unsigned lane_reap(struct lane *lane, struct xfer **done, unsigned max);
 
+/* C. No slabs are made any more: what is lent comes back soon. */
+void lane_ending(struct lane *lane);
+
 #endif

@@ -3,6 +3,7 @@
 #include "tiers/mapped.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/copy.h"
+#include "base/log.h"
 
 #define PIECE_BYTES  MIB(2) /* after which another xfer may be more urgent */
 #define STREAM_BYTES MIB(2) /* xfers of this size would only push each other out of the caches */
@@ -43,6 +45,10 @@ int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 	m->base.bytes = m->arena.bytes;
 	m->base.host_base = m->arena.base;
 	m->base.alignment = 1;
+	m->base.slab_bytes = m->arena.slab_bytes;
+	m->base.backed_bytes = m->backed = m->arena.first_bytes;
+	m->base.on_demand = options->on_demand;
+	m->opened_ns = clock_now_ns();
 	snprintf(m->base.name, sizeof(m->base.name), "%s", options->name);
 	snprintf(m->base.chosen, sizeof(m->base.chosen), "%s", m->arena.chosen);
 	*ret = m;
@@ -84,6 +90,54 @@ void mapped_trim(struct tier *t, uint64_t offset, uint64_t bytes)
 	arena_trim(&mapped_of(t)->arena, offset, bytes);
 }
 
+void mapped_ending(struct tier *t)
+{
+	arena_stop(&mapped_of(t)->arena);
+}
+
+/* ---- the helper ---------------------------------------------------------------------------- */
+
+static int make_slab(struct mapped_tier *m, const struct xfer *x, struct err *err)
+{
+	uint64_t large = 0;
+	int r;
+
+	if (m->physical > 0 && x->bytes > m->physical - MIN(m->physical, m->backed))
+		return err_set(err, ENOMEM, "%s: %" PRIu64 " of %" PRIu64 " MiB are taken",
+			       m->base.name, m->backed >> 20, m->physical >> 20);
+	r = arena_back(&m->arena, x->offset, x->bytes, &large, err);
+	if (r < 0)
+		return r;
+	m->backed += x->bytes;
+	m->large += large;
+	if (m->backed == m->base.bytes && !m->base.on_demand)
+		log_info(TIER,
+			 "%s: all %" PRIu64 " MiB are there, %.1f s after the first %" PRIu64
+			 "; of the others %" PRIu64 " MiB on large pages",
+			 m->base.name, m->base.bytes >> 20,
+			 (double)(clock_now_ns() - m->opened_ns) / (double)NS_PER_S,
+			 m->base.backed_bytes >> 20, m->large >> 20);
+	return 0;
+}
+
+static int drop_slab(struct mapped_tier *m, const struct xfer *x, struct err *err)
+{
+	int r = arena_unback(&m->arena, x->offset, x->bytes, err);
+
+	if (r == 0)
+		m->backed -= x->bytes;
+	return r;
+}
+
+static void work(void *ctx, struct xfer *x)
+{
+	struct mapped_tier *m = ctx;
+	struct err err = ERR_INIT;
+
+	x->result = x->op == XFER_BACK ? make_slab(m, x, &err) : drop_slab(m, x, &err);
+	snprintf(x->cause, sizeof(x->cause), "%.*s", (int)sizeof(x->cause) - 1, err.text);
+}
+
 /* ---- the lane ------------------------------------------------------------------------------ */
 
 int mapped_lane_start(struct tier *t, int wake_fd, struct err *err)
@@ -92,7 +146,7 @@ int mapped_lane_start(struct tier *t, int wake_fd, struct err *err)
 
 	m->wake_fd = wake_fd;
 	m->ready_ns = 0;
-	return 0;
+	return m->base.slab_bytes > 0 ? backer_start(&m->backer, m->base.name, work, m, err) : 0;
 }
 
 void mapped_lane_stop(struct tier *t)
@@ -101,12 +155,26 @@ void mapped_lane_stop(struct tier *t)
 
 	for (unsigned p = 0; p < XFER_PRIORITIES; p++)
 		ASSERT(m->held[p] == NULL);
+	if (m->base.slab_bytes > 0)
+		backer_stop(&m->backer);
+}
+
+/* One whole slab, the last one perhaps shorter. */
+static void check_slab(const struct mapped_tier *m, const struct xfer *x)
+{
+	ASSERT(m->base.slab_bytes > 0 && x->offset % m->base.slab_bytes == 0);
+	ASSERT(x->bytes == MIN(m->base.slab_bytes, m->base.bytes - x->offset) && x->bytes > 0);
 }
 
 int mapped_queue(struct tier *t, struct xfer *x)
 {
 	struct mapped_tier *m = mapped_of(t);
 
+	if (x->op == XFER_BACK || x->op == XFER_UNBACK) {
+		check_slab(m, x);
+		backer_queue(&m->backer, x);
+		return 0;
+	}
 	if (m->held[x->priority] != NULL)
 		return -EBUSY;
 	m->held[x->priority] = x;
@@ -192,9 +260,8 @@ static bool must_pause(const struct mapped_tier *m, uint64_t *ret_ns)
 	return true;
 }
 
-unsigned mapped_reap(struct tier *t, struct xfer **done, unsigned max)
+static unsigned reap_copy(struct mapped_tier *m, struct xfer **done, unsigned max)
 {
-	struct mapped_tier *m = mapped_of(t);
 	uint64_t pause_ns;
 	unsigned p = 0;
 
@@ -212,10 +279,21 @@ unsigned mapped_reap(struct tier *t, struct xfer **done, unsigned max)
 	return 1;
 }
 
+unsigned mapped_reap(struct tier *t, struct xfer **done, unsigned max)
+{
+	struct mapped_tier *m = mapped_of(t);
+	unsigned slabs = m->base.slab_bytes > 0 ? backer_reap(&m->backer, done, max) : 0;
+
+	return slabs > 0 ? slabs : reap_copy(m, done, max);
+}
+
 void mapped_wait(struct tier *t, int64_t timeout_ns)
 {
 	struct mapped_tier *m = mapped_of(t);
-	struct pollfd fd = { .fd = m->wake_fd, .events = POLLIN };
+	struct pollfd fds[] = {
+		{ .fd = m->wake_fd, .events = POLLIN },
+		{ .fd = m->base.slab_bytes > 0 ? m->backer.fd : -1, .events = POLLIN },
+	};
 	struct timespec pause;
 	uint64_t pause_ns;
 	bool held = false;
@@ -228,6 +306,6 @@ void mapped_wait(struct tier *t, int64_t timeout_ns)
 		pause_ns = timeout_ns < 0 ? 0 : (uint64_t)timeout_ns;
 	pause = (struct timespec){ (time_t)(pause_ns / NS_PER_S), (long)(pause_ns % NS_PER_S) };
 	/* A signal only makes the lane look around once more. */
-	if (ppoll(&fd, 1, held || timeout_ns >= 0 ? &pause : NULL, NULL) < 0)
+	if (ppoll(fds, ARRAY_SIZE(fds), held || timeout_ns >= 0 ? &pause : NULL, NULL) < 0)
 		ASSERT(errno == EINTR);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tiers/hugepage.h"
 #include "tiers/mapped.h"
 
 static const struct config_sub fault_sub = { .rows = fault_rows,
@@ -22,6 +23,12 @@ const struct config_row memory_rows[] = {
 	{ "bandwidth", CONFIG_RATE, offsetof(struct memory_config, bandwidth), "0B/s", NULL, NULL,
 	  0, "Copies in and out of a device are slowed down to this; 0B/s is no limit.", NULL,
 	  NULL },
+	{ "slab", CONFIG_SIZE, offsetof(struct memory_config, slab), "0B", "0B", NULL,
+	  CONFIG_HIDDEN, "Memory comes when it is wanted and goes when it is idle, in slabs of so "
+	  "much (whole 2MiB); 0B is all at start.", NULL, NULL },
+	{ "physical", CONFIG_SIZE, offsetof(struct memory_config, physical), "0B", "0B", NULL,
+	  CONFIG_HIDDEN, "How much of the slabs of a device can be there at once; 0B is no limit.",
+	  NULL, NULL },
 	{ "fault", CONFIG_MAP, offsetof(struct memory_config, fault), NULL, NULL, NULL,
 	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
 	  &fault_sub },
@@ -41,6 +48,8 @@ static int memory_open(const void *config, unsigned index, const struct topology
 	char name[16];
 	struct arena_options options = { .name = name,
 					 .bytes = c->size.bytes,
+					 .slab_bytes = ALIGN_UP(c->slab, (uint64_t)HUGE_BYTES),
+					 .on_demand = c->slab > 0,
 					 .huge = ARENA_HUGE_OFF };
 	struct mapped_tier *m;
 	size_t said;
@@ -55,6 +64,7 @@ static int memory_open(const void *config, unsigned index, const struct topology
 	if (r < 0)
 		return r;
 	m->rate = c->bandwidth;
+	m->physical = c->physical;
 	said = strlen(m->base.chosen);
 	if (m->rate > 0)
 		snprintf(m->base.chosen + said, sizeof(m->base.chosen) - said, ", %" PRIu64 " MB/s",
@@ -73,6 +83,7 @@ const struct tier_ops memory_ops = {
 	.close = mapped_close,
 	.export_arena = mapped_export,
 	.trim = mapped_trim,
+	.ending = mapped_ending,
 	.lane_start = mapped_lane_start,
 	.lane_stop = mapped_lane_stop,
 	.queue = mapped_queue,

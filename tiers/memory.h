@@ -14,6 +14,8 @@ struct memory_config {
 	struct config_bytes size; /* of each device */
 	uint64_t devices;
 	uint64_t bandwidth; /* bytes a second, 0: as fast as the host copies */
+	uint64_t slab;      /* bytes, 0: all of it is there from the start */
+	uint64_t physical;  /* bytes of slabs at once, 0: no limit */
 	struct fault_config fault;
 };
 extern const struct config_row memory_rows[];

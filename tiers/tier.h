@@ -136,6 +136,9 @@ struct tier_ops {
 	void (*staging)(struct tier *t, void *base, size_t bytes);
 	/* C, optional: pages of [offset, bytes) hold nothing and may go back to the system. */
 	void (*trim)(struct tier *t, uint64_t offset, uint64_t bytes);
+	/* C, optional, any time after lane_start: the daemon ends. BACKs that are queued or under
+	 * way come back soon, and so do later ones: where not done, with -ECANCELED. */
+	void (*ending)(struct tier *t);
 	/* L. `wake_fd` is a non-blocking eventfd that becomes readable when xfers are queued:
 	 * wait() watches it, the lane reads it. */
 	int (*lane_start)(struct tier *t, int wake_fd, struct err *err);

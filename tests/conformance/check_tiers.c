@@ -18,10 +18,11 @@
 
 #define TIER_BYTES MIB(48)
 
-#define for_each_backend(ops, rig, fault)                                  \
-	for (const struct tier_ops *const *ops##_at = tier_backends, *ops; \
-	     (ops = *ops##_at) != NULL; ops##_at++)                        \
-		if (rig_open(rig, ops, TIER_BYTES, fault))
+#define for_each_backend(ops, rig, fault)                                            \
+	for (const struct tier_ops *const *ops##_at = tier_backends, *ops;           \
+	     (ops = *ops##_at) != NULL; ops##_at++)                                  \
+		for (unsigned ops##_way = 0; rig_setup(ops, ops##_way); ops##_way++) \
+			if (rig_open(rig, ops, ops##_way, TIER_BYTES, fault))
 
 static const uint64_t sizes[] = { 1,    3,    511,        512,    513,        4095,    4096,
 				  4097, 8191, MIB(1) - 1, MIB(1), MIB(1) + 1, 28824000 };
@@ -329,6 +330,36 @@ START_TEST(trimmed_ranges_read_as_zeros_and_can_be_used_again)
 }
 END_TEST
 
+START_TEST(a_slab_goes_and_comes_and_its_neighbours_stay)
+{
+	struct rig rig;
+
+	for_each_backend(ops, &rig, NULL)
+	{
+		uint64_t slab = rig.tier->base.slab_bytes, end = rig.tier->base.bytes;
+		uint64_t last = slab > 0 ? (end - 1) / slab * slab : 0;
+		unsigned char *back = rig.host + MIB(32);
+		struct rig_range range, after;
+
+		if (slab > 0) {
+			/* Across the border into the second slab, and the end of the last. */
+			rig_fill(rig.host, MIB(4), 6);
+			ck_assert_int_eq(rig_write(&rig, &range, slab - MIB(2), rig.host, MIB(4)),
+					 0);
+			ck_assert_int_eq(rig_write(&rig, &after, end - 4096, rig.host, 4096), 0);
+			ck_assert_int_eq(rig_slab(&rig, XFER_UNBACK, last), 0);
+			ck_assert_int_eq(rig_read(&rig, &range, back), 0);
+			ck_assert_int_eq(memcmp(rig.host, back, MIB(4)), 0);
+			ck_assert_int_eq(rig_slab(&rig, XFER_BACK, last), 0);
+			ck_assert_int_eq(rig_write(&rig, &after, end - 4096, rig.host, 4096), 0);
+			ck_assert_int_eq(rig_read(&rig, &after, back), 0);
+			ck_assert_int_eq(memcmp(rig.host, back, 4096), 0);
+		}
+		rig_close(&rig);
+	}
+}
+END_TEST
+
 /* A few hundred xfers of mixed kinds at once, over ranges of their own. */
 START_TEST(a_crowd_of_xfers_comes_back_exactly_once_each)
 {
@@ -505,6 +536,7 @@ UNIT_MAIN("tiers", every_size_comes_back_whole_and_nothing_beside_it,
 	  zero_clears_exactly_its_range, copies_that_overlap_move_every_byte,
 	  an_exported_arena_is_the_same_memory_and_cannot_change_size,
 	  trimmed_ranges_read_as_zeros_and_can_be_used_again,
+	  a_slab_goes_and_comes_and_its_neighbours_stay,
 	  a_crowd_of_xfers_comes_back_exactly_once_each, sync_and_empty_ranges_succeed,
 	  injected_errors_reach_the_waiter_with_their_cause,
 	  short_xfers_are_failures_that_tell_both_lengths, a_flipped_byte_is_seen,

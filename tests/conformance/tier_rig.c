@@ -30,10 +30,23 @@ static bool memory_fill(void *config, uint64_t bytes, const char **why)
 	return true;
 }
 
+/* Of which the last is shorter than the others. */
+static bool memory_in_slabs_fill(void *config, uint64_t bytes, const char **why)
+{
+	((struct memory_config *)config)->slab = MIB(10);
+	return memory_fill(config, bytes, why);
+}
+
 static bool dram_fill(void *config, uint64_t bytes, const char **why)
 {
 	((struct dram_config *)config)->size.bytes = bytes;
 	return true;
+}
+
+static bool dram_in_slabs_fill(void *config, uint64_t bytes, const char **why)
+{
+	((struct dram_config *)config)->slab = MIB(14);
+	return dram_fill(config, bytes, why);
 }
 
 /* A folder beside the test's own, on whatever file system that is. */
@@ -62,17 +75,20 @@ static void nvme_empty(void *config)
 }
 
 static const struct rig_setup setups[] = {
-	{ "memory", memory_fill, NULL },
-	{ "host", dram_fill, NULL },
+	{ "memory", memory_fill, NULL },   { "memory", memory_in_slabs_fill, NULL },
+	{ "host", dram_fill, NULL },       { "host", dram_in_slabs_fill, NULL },
 	{ "nvme", nvme_fill, nvme_empty },
 };
 
-static const struct rig_setup *setup_of(const struct tier_ops *ops)
+const struct rig_setup *rig_setup(const struct tier_ops *ops, unsigned way)
 {
+	unsigned seen = 0;
+
 	for (size_t i = 0; i < ARRAY_SIZE(setups); i++)
-		if (strcmp(setups[i].backend, ops->name) == 0)
+		if (strcmp(setups[i].backend, ops->name) == 0 && seen++ == way)
 			return &setups[i];
-	ck_abort_msg("backend %s has no row in the setups of %s", ops->name, __FILE__);
+	ck_assert_msg(seen > 0, "backend %s has no row in the setups of %s", ops->name, __FILE__);
+	return NULL;
 }
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -91,7 +107,7 @@ static void give_memory(struct rig *rig)
 
 	rig->host = map(RIG_HOST_BYTES);
 	if (ops->host_memory != NULL)
-		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES, RIG_HOST_BYTES);
+		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES, RIG_HOST_BYTES / 2);
 	rig->staging_bytes = rig->tier->base.staging_want_bytes;
 	ck_assert(rig->staging_bytes == 0 || ops->staging != NULL);
 	if (rig->staging_bytes == 0)
@@ -124,7 +140,32 @@ static int open_last(struct rig *rig, struct err *err)
 	return ops->open(rig->config, rig->devices - 1, rig->topo, &rig->tier, err);
 }
 
-bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
+/* As the engine does it: memory that may be used from now on. */
+static void back_slabs(struct rig *rig)
+{
+	const struct tier_base *b = &rig->tier->base;
+
+	ck_assert(b->slab_bytes == 0 || b->backed_bytes % b->slab_bytes == 0);
+	for (uint64_t at = b->backed_bytes; b->slab_bytes > 0 && at < b->bytes; at += b->slab_bytes)
+		ck_assert_int_eq(rig_slab(rig, XFER_BACK, at), 0);
+}
+
+/* The second half of the host memory is there only once the lane runs. */
+static void pin_rest(struct rig *rig)
+{
+	struct xfer pin = { .op = XFER_PIN,
+			    .host = rig->host + RIG_HOST_BYTES / 2,
+			    .bytes = RIG_HOST_BYTES / 2 };
+	struct xfer *done[1];
+
+	if (rig->tier->base.ops->host_memory == NULL)
+		return;
+	rig_lend(rig, &pin);
+	rig_wait(rig, done, 1);
+	ck_assert_int_eq(pin.result, 0);
+}
+
+bool rig_open(struct rig *rig, const struct tier_ops *ops, unsigned way, uint64_t bytes,
 	      const struct fault_config *fault)
 {
 	struct err err = ERR_INIT;
@@ -134,7 +175,7 @@ bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
 	log_configure("warn");
 	memset(rig, 0, sizeof(*rig));
 	rig->ops = ops;
-	rig->setup = setup_of(ops);
+	rig->setup = rig_setup(ops, way);
 	rig->config = calloc(1, ops->config_size);
 	ck_assert_ptr_nonnull(rig->config);
 	if (!rig->setup->fill(rig->config, bytes, &why)) {
@@ -152,6 +193,8 @@ bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
 	rig->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	r = lane_start(rig->tier, rig->done_fd, &rig->done_wanted, &rig->lane, &err);
 	ck_assert_msg(r == 0, "%s: lane: %s", ops->name, err.text);
+	back_slabs(rig);
+	pin_rest(rig);
 	return true;
 }
 
@@ -215,6 +258,19 @@ void rig_wait(struct rig *rig, struct xfer **done, unsigned n)
 		ck_assert_uint_le(done[i]->begin_ns, done[i]->end_ns);
 	}
 	rig->lent -= n;
+}
+
+int rig_slab(struct rig *rig, enum xfer_op op, uint64_t offset)
+{
+	const struct tier_base *b = &rig->tier->base;
+	struct xfer x = { .op = (uint8_t)op,
+			  .offset = offset,
+			  .bytes = MIN(b->slab_bytes, b->bytes - offset) };
+	struct xfer *done[1];
+
+	rig_lend(rig, &x);
+	rig_wait(rig, done, 1);
+	return x.result;
 }
 
 int rig_run(struct rig *rig, struct rig_range *range, struct xfer *ret_failed)

@@ -42,8 +42,11 @@ struct rig {
 	unsigned lent;
 };
 
-/* False: this backend does not run on this machine; said why. Failures fail the test. */
-bool rig_open(struct rig *rig, const struct tier_ops *ops, uint64_t bytes,
+/* The ways in which a backend is tried, from 0 on; NULL: no more. */
+const struct rig_setup *rig_setup(const struct tier_ops *ops, unsigned way);
+/* False: this backend does not run on this machine; said why. Failures fail the test. All slabs are
+ * there. */
+bool rig_open(struct rig *rig, const struct tier_ops *ops, unsigned way, uint64_t bytes,
 	      const struct fault_config *fault);
 void rig_close(struct rig *rig);
 bool rig_mapped(const struct rig *rig);
@@ -51,6 +54,9 @@ bool rig_mapped(const struct rig *rig);
 /* Lends; rig_wait() returns when `n` more have come back, in order in `done`. */
 void rig_lend(struct rig *rig, struct xfer *x);
 void rig_wait(struct rig *rig, struct xfer **done, unsigned n);
+
+/* BACK or UNBACK of the slab at `offset`. */
+int rig_slab(struct rig *rig, enum xfer_op op, uint64_t offset);
 
 /* One range of any length, in pieces as the tier takes them, all lent at once. Returns the first
  * failure, whose xfer is left in *ret_failed unless it is NULL. WRITE fills `crcs`, READ needs

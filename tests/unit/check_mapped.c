@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The memory of mapped tiers as the system sees it: exact size, all of it there, refused when it is
- * not to be had, and the time that a slower device would take. What every tier owes is in
- * tests/conformance/check_tiers.c.
+ * not to be had, and the time that a slower device would take. Memory that comes in slabs is in
+ * check_mapped_slabs.c, what every tier owes in tests/conformance/check_tiers.c.
  */
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
@@ -70,6 +70,18 @@ static uint64_t file_bytes(struct tier *t)
 	return (uint64_t)st.st_blocks * 512;
 }
 
+/* The lane by hand. */
+static void run_by_hand(struct tier *t, struct xfer *x)
+{
+	struct xfer *done[1];
+
+	ck_assert_int_eq(t->base.ops->queue(t, x), 0);
+	t->base.ops->commit(t);
+	while (t->base.ops->reap(t, done, 1) == 0)
+		t->base.ops->wait(t, -1);
+	ck_assert_ptr_eq(done[0], x);
+}
+
 START_TEST(dram_is_exactly_as_large_as_configured_and_all_of_it_is_there)
 {
 	static const uint64_t sizes[] = { MIB(1), MIB(257), MIB(300) + 4096 };
@@ -112,6 +124,14 @@ START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched
 	snprintf(wanted, sizeof(wanted), "dram: %" PRIu64 " MiB are wanted", c.size.bytes >> 20);
 	ck_assert_msg(strstr(err.text, wanted) != NULL, "%s", err.text);
 	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
+	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(16));
+	/* What comes later counts, and so does what will be taken beside it. */
+	c.slab = MIB(64);
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(err.text, wanted));
+	c.size.bytes = limits.available.bytes / 2;
+	c.beside_bytes = limits.available.bytes;
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
 	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(16));
 	topo_close(topo);
 }
@@ -239,6 +259,37 @@ START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 }
 END_TEST
 
+/* Somebody else has taken it since the start. */
+START_TEST(a_slab_that_is_not_to_be_had_takes_nothing)
+{
+	struct dram_config c = { .size.bytes = MIB(64),
+				 .slab = MIB(32),
+				 .huge_pages = ARENA_HUGE_OFF };
+	struct topology *topo = this_machine();
+	struct tier *t = open_dram(&c, topo);
+	struct xfer x = { .op = XFER_BACK, .offset = MIB(32), .bytes = MIB(32) };
+	struct err err = ERR_INIT;
+	char folder[128];
+
+	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
+	if (enter_cgroup(MIB(16), folder, sizeof(folder))) {
+		run_by_hand(t, &x);
+		ck_assert_int_eq(x.result, -ENOMEM);
+		ck_assert_msg(strstr(x.cause, "dram: 32 MiB are wanted") != NULL, "%s", x.cause);
+		ck_assert_uint_eq(file_bytes(t), MIB(32));
+		leave_cgroup(folder);
+	} else {
+		printf("skipped: no memory cgroup can be made here (root, and a controller)\n");
+	}
+	run_by_hand(t, &x);
+	ck_assert_int_eq(x.result, 0);
+	ck_assert_uint_eq(file_bytes(t), MIB(64));
+	t->base.ops->lane_stop(t);
+	t->base.ops->close(t);
+	topo_close(topo);
+}
+END_TEST
+
 START_TEST(huge_pages_are_had_refused_or_done_without_as_asked)
 {
 	struct topology *topo = this_machine();
@@ -277,8 +328,8 @@ START_TEST(moving_to_2_mib_pages_keeps_what_was_written)
 		.name = "collapse", .bytes = MIB(9), .huge = ARENA_HUGE_OFF, .touch = true
 	};
 	struct err err = ERR_INIT;
+	uint64_t *words, came;
 	unsigned failed;
-	uint64_t *words;
 	struct arena a;
 
 	ck_assert_int_eq(arena_create(&o, &a, &err), 0);
@@ -286,7 +337,8 @@ START_TEST(moving_to_2_mib_pages_keeps_what_was_written)
 	for (uint64_t i = 0; i < MIB(9) / 8; i++)
 		words[i] = i * i;
 	/* Not from the start: what is not a whole page stays as it is. */
-	failed = hugepage_collapse((char *)a.base + MIB(1), MIB(8));
+	failed = hugepage_collapse((char *)a.base + MIB(1), MIB(8), &came);
+	ck_assert_uint_eq(came, (3 - failed) * MIB(2));
 	ck_assert_uint_le(failed, 3);
 	ck_assert_uint_eq(hugepage_mapped_bytes(a.base, a.bytes), (3 - failed) * MIB(2));
 	for (uint64_t i = 0; i < MIB(9) / 8; i++)
@@ -427,6 +479,7 @@ END_TEST
 UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_there,
 	  memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched,
 	  the_memory_backend_is_refused_alike, a_stop_does_not_wait_for_memory_to_be_touched,
+	  a_slab_that_is_not_to_be_had_takes_nothing,
 	  a_size_in_percent_is_of_the_machine_or_its_container,
 	  a_container_limit_is_seen_before_the_kernel_kills,
 	  huge_pages_are_had_refused_or_done_without_as_asked,
