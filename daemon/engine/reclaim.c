@@ -224,11 +224,13 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 
 	if (compact_grow(e, device))
 		return;
+	if (free < bytes && slabs_grow_any(e, device))
+		return;
 	if (free < bytes)
 		moving = reclaim(e, device, bytes - free);
 	else if (!moving)
-		moving = compact(e, device) || compact_trade(e, device) ||
-			 reclaim(e, device, GRANULE);
+		moving = compact(e, device) || slabs_grow_any(e, device) ||
+			 compact_trade(e, device) || reclaim(e, device, GRANULE);
 	if (!moving)
 		give_up_if_broken(e, device);
 }

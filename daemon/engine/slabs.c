@@ -277,28 +277,59 @@ static struct way find_way(const struct slabs *s, const struct extents *extents,
 	return best;
 }
 
+/* The first one in the range that has no memory. False: there is none, or none to be had now. */
+static bool back_first(struct engine *e, uint8_t tier, uint64_t begin, uint64_t end)
+{
+	struct slabs *s = e->devices[tier].slabs;
+
+	for (uint32_t i = (uint32_t)(begin / s->bytes); i < s->count && slab_begin(s, i) < end;
+	     i++) {
+		if (s->slab[i].state == SLAB_ABSENT) {
+			lend(e, tier, XFER_BACK, i);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* *ret: the answer, where no slab has to be chosen for it. */
+static bool grows_already(struct engine *e, uint8_t device, bool *ret)
+{
+	const struct device *d = &e->devices[device];
+	const struct slabs *s = slabs_of(e, device);
+
+	if (s == NULL || d->closed_bytes == 0)
+		*ret = false;
+	else if (!d->tier->base.on_demand)
+		*ret = !s->full; /* they come by themselves */
+	else if (s->busy)
+		*ret = true;
+	else if (e->now_ns < s->retry_at_ns)
+		*ret = false;
+	else
+		return false;
+	return true;
+}
+
 bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	struct device *d = &e->devices[device];
-	struct slabs *s = slabs_of(e, device);
 	struct way way;
-	uint32_t i;
+	bool grows;
 
-	if (s == NULL || d->closed_bytes == 0)
-		return false;
-	if (!d->tier->base.on_demand)
-		return !s->full; /* they come by themselves */
-	if (s->busy)
-		return true;
-	if (e->now_ns < s->retry_at_ns)
-		return false;
-	way = find_way(s, d->extents, ALIGN_UP(bytes, GRANULE));
-	if (!way.found || way.cost == 0)
-		return false;
-	for (i = (uint32_t)(way.begin / s->bytes); s->slab[i].state != SLAB_ABSENT; i++)
-		ASSERT(slab_begin(s, i) < way.end);
-	lend(e, d->lane, XFER_BACK, i);
-	return true;
+	if (grows_already(e, device, &grows))
+		return grows;
+	way = find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE));
+	return way.found && back_first(e, device, way.begin, way.end);
+}
+
+bool slabs_grow_any(struct engine *e, uint8_t device)
+{
+	bool grows;
+
+	if (grows_already(e, device, &grows))
+		return grows;
+	return back_first(e, device, 0, e->devices[device].slabs->end);
 }
 
 /* ---- giving back ---- */

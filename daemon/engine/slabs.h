@@ -62,6 +62,8 @@ void slabs_xfer_done(struct engine *e, struct xfer *x);
 /* Whoever lacks a hole of `bytes` at the device may wait for memory that is on its way, or is asked
  * for now. False: no more is to be had; others have to go. */
 bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes);
+/* The same where no window is open, but whatever stands in the way could go to what is made. */
+bool slabs_grow_any(struct engine *e, uint8_t device);
 /* No more is to be had, and the ranges that are there have no window for `bytes`: an empty slab
  * elsewhere is given back for one between them. False: there is none. */
 bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes);
