@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_gpt: trains a GPT on bytes while tierd decides where each of its tensors is, or, with
- * --in-memory, on malloc. The arithmetic is the same, and so is every bit of every loss.
+ * train_gpt: trains a GPT on bytes, on the CPU or on a GPU, while tierd decides where each of its
+ * tensors is, or, with --in-memory, in memory that holds all of them. The arithmetic is the same,
+ * and so is every bit of every loss.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -12,18 +13,23 @@
 #include <time.h>
 
 #include "examples/train_gpt/data.h"
+#include "examples/train_gpt/device.h"
 #include "examples/train_gpt/fatal.h"
 #include "examples/train_gpt/model.h"
+#include "examples/train_gpt/ops_cuda.h"
 #include "examples/train_gpt/options.h"
 #include "examples/train_gpt/report.h"
 
 /* What central differences in double can tell apart, with room. */
 #define GRADIENT_ERROR_MAX 1e-5
+/* How far floats are from doubles, with room. */
+#define FLOAT_ERROR_MAX 1e-4
 
 struct run {
 	struct options options;
 	struct report report;
 	struct data data;
+	struct device *device; /* NULL: the CPU computes */
 	struct store *store;
 	struct gpt *gpt;
 	uint8_t *window; /* of one batch */
@@ -74,7 +80,7 @@ static int place_of(const struct run *r, int asked, int otherwise)
 	return otherwise;
 }
 
-static void open_model(struct run *r)
+static void open_model_cpu(struct run *r)
 {
 	const struct options *o = &r->options;
 	int automatic = TIERD_HOST, place;
@@ -87,6 +93,27 @@ static void open_model(struct run *r)
 			    place_of(r, o->update_place, place));
 }
 
+static void open_model_gpu(struct run *r)
+{
+	const struct options *o = &r->options;
+
+	r->device = device_open_cuda(o->gpu);
+	if (!o->in_memory)
+		fatal("--gpu: not on tierd yet, only with --in-memory");
+	r->store = store_open_device(r->device);
+	r->gpt = gpt_create(&o->model, ops_cuda_open(r->device), r->store, o->gpu, o->gpu);
+}
+
+static void report_place(struct run *r)
+{
+	char place[32] = "host";
+
+	if (r->gpt->place != TIERD_HOST)
+		snprintf(place, sizeof(place), "gpu%d", r->gpt->place);
+	report_word(&r->report, "place", place);
+	report_word(&r->report, "ops", r->gpt->ops->name);
+}
+
 static void report_model(struct run *r)
 {
 	const struct gpt *g = r->gpt;
@@ -94,7 +121,7 @@ static void report_model(struct run *r)
 
 	report_begin(&r->report, "model");
 	report_word(&r->report, "store", r->options.in_memory ? "memory" : "tierd");
-	report_word(&r->report, "place", g->place == TIERD_HOST ? "host" : "gpu0");
+	report_place(r);
 	report_count(&r->report, "parameters", gpt_parameters(g));
 	for (int c = TIERD_PARAMETER; c <= TIERD_ACTIVATION; c++) {
 		char key[32];
@@ -140,6 +167,7 @@ static void train_step(struct run *r, uint64_t step)
 	loss = gpt_forward(r->gpt, &batch);
 	gpt_backward(r->gpt, &batch);
 	gpt_update(r->gpt, step);
+	r->gpt->ops->wait();
 	if (step == 1)
 		r->first_loss = loss;
 	r->last_loss = loss;
@@ -211,14 +239,31 @@ static void report_done(struct run *r)
 	report_end(&r->report);
 }
 
+/* What a GPU computes in float, the CPU computes again in double. */
+static double compare_gradients(struct run *r, const struct gpt_batch *batch)
+{
+	struct store *store = store_open_memory();
+	struct gpt *reference =
+		gpt_create(&r->options.model, &ops_f64, store, TIERD_HOST, TIERD_HOST);
+	double worst = gpt_compare_gradients(r->gpt, reference, batch);
+
+	store_close(store);
+	gpt_destroy(reference);
+	return worst;
+}
+
 static int check_gradients(struct run *r)
 {
 	struct gpt_batch batch = sample(r, 1);
-	double worst = gpt_check_gradients(r->gpt, &batch, (unsigned)r->options.gradient_samples);
-	int ok = worst <= GRADIENT_ERROR_MAX;
+	double worst = r->device != NULL
+			       ? compare_gradients(r, &batch)
+			       : gpt_check_gradients(r->gpt, &batch,
+						     (unsigned)r->options.gradient_samples);
+	double allowed = r->device != NULL ? FLOAT_ERROR_MAX : GRADIENT_ERROR_MAX;
+	int ok = worst <= allowed;
 
 	printf("gradients: %s, largest relative error %.2e, allowed %.0e\n", ok ? "PASS" : "FAIL",
-	       worst, GRADIENT_ERROR_MAX);
+	       worst, allowed);
 	return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -244,6 +289,8 @@ static void run_end(struct run *r)
 {
 	store_close(r->store);
 	gpt_destroy(r->gpt);
+	ops_cuda_close();
+	device_close(r->device);
 	data_free(&r->data);
 	free(r->window);
 	if (r->losses != NULL && fclose(r->losses) != 0)
@@ -267,7 +314,10 @@ int main(int argc, char **argv)
 	r.report.json = r.options.json;
 	load_data(&r);
 	open_losses(&r);
-	open_model(&r);
+	if (r.options.gpu >= 0)
+		open_model_gpu(&r);
+	else
+		open_model_cpu(&r);
 	report_model(&r);
 	status = r.options.check_gradients ? check_gradients(&r) : train(&r);
 	run_end(&r);

@@ -5,8 +5,6 @@
  * overwritten, so that none has to be brought back from below; the token table's is written by the
  * head first and added to by the embedding last.
  */
-#include <string.h>
-
 #include "examples/train_gpt/model.h"
 
 #define COUNT(uses) (sizeof(uses) / sizeof((uses)[0]))
@@ -104,7 +102,7 @@ static void stream_clear(struct gpt *g)
 	struct use u[] = { use_overwrite(stream) };
 
 	store_acquire(g->store, g->place, u, COUNT(u));
-	memset(u[0].data, 0, stream->bytes);
+	g->ops->clear(u[0].data, stream->bytes);
 	store_release(g->store, u, COUNT(u));
 }
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Are the gradients right? For random elements of every kind of parameter the backward's value is
- * compared with the central difference of two forwards, in double, through the same store.
+ * compared with the central difference of two forwards, in double, through the same store. Where
+ * the arithmetic is that of floats, all gradients are compared with those that another model of the
+ * same configuration has in double.
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "examples/train_gpt/fatal.h"
 #include "examples/train_gpt/model.h"
@@ -82,6 +85,14 @@ static double kind_error(struct gpt *g, const struct gpt_batch *batch, unsigned 
 	return worst;
 }
 
+static void print_kind(struct gpt *g, unsigned kind, const char *what, size_t count, double error)
+{
+	printf("gradient kind=%s%s %s=%zu relative_error=%.2e\n",
+	       kind < MODEL_PARAM_COUNT ? "" : "block.", gpt_param(g, kind)->row->name, what, count,
+	       error);
+	fflush(stdout);
+}
+
 double gpt_check_gradients(struct gpt *g, const struct gpt_batch *batch, unsigned samples)
 {
 	double worst = 0;
@@ -92,10 +103,79 @@ double gpt_check_gradients(struct gpt *g, const struct gpt_batch *batch, unsigne
 	for (unsigned kind = 0; kind < MODEL_PARAM_COUNT + BLOCK_PARAM_COUNT; kind++) {
 		double error = kind_error(g, batch, kind, samples);
 
-		printf("gradient kind=%s%s samples=%u relative_error=%.2e\n",
-		       kind < MODEL_PARAM_COUNT ? "" : "block.", gpt_param(g, kind)->row->name,
-		       samples, error);
-		fflush(stdout);
+		print_kind(g, kind, "samples", samples, error);
+		worst = fmax(worst, error);
+	}
+	return worst;
+}
+
+/* The whole gradient in host memory; free() it. */
+static void *read_gradient(struct gpt *g, struct param *p)
+{
+	void *to = malloc(p->gradient.bytes);
+
+	if (to == NULL)
+		fatal("%s: out of memory", p->gradient.name);
+	store_read(g->store, g->place, &p->gradient, to);
+	return to;
+}
+
+static double param_difference(struct gpt *g, struct gpt *reference, size_t i)
+{
+	struct param *p = gpt_param(g, i), *q = gpt_param(reference, i);
+	void *own = read_gradient(g, p), *other = read_gradient(reference, q);
+	double largest = FLOOR, worst = 0;
+
+	for (size_t k = 0; k < p->value.rows * p->value.columns; k++) {
+		double expected = reference->ops->get(other, k), difference;
+
+		largest = fmax(largest, fabs(expected));
+		difference = fabs(g->ops->get(own, k) - expected);
+		/* fmax() drops what is not a number, which would look like no difference. */
+		worst = fmax(worst, isnan(difference) ? HUGE_VAL : difference);
+	}
+	free(own);
+	free(other);
+	return worst / largest;
+}
+
+/* The worst of all layers. */
+static double kind_difference(struct gpt *g, struct gpt *reference, unsigned kind)
+{
+	double worst = 0;
+
+	if (kind < MODEL_PARAM_COUNT)
+		return param_difference(g, reference, kind);
+	for (uint64_t layer = 0; layer < g->config.layers; layer++)
+		worst = fmax(worst,
+			     param_difference(g, reference, kind + layer * BLOCK_PARAM_COUNT));
+	return worst;
+}
+
+static double batch_loss(struct gpt *g, const struct gpt_batch *batch)
+{
+	double loss = gpt_forward(g, batch);
+
+	gpt_backward(g, batch);
+	g->ops->wait();
+	return loss;
+}
+
+double gpt_compare_gradients(struct gpt *g, struct gpt *reference, const struct gpt_batch *batch)
+{
+	double loss = batch_loss(g, batch), expected = batch_loss(reference, batch);
+	double worst = fabs(loss - expected) / expected;
+
+	REQUIRE(gpt_param_count(g) == gpt_param_count(reference));
+	if (isnan(worst))
+		worst = HUGE_VAL;
+	printf("loss=%.6f expected=%.6f relative_error=%.2e\n", loss, expected, worst);
+	for (unsigned kind = 0; kind < MODEL_PARAM_COUNT + BLOCK_PARAM_COUNT; kind++) {
+		double error = kind_difference(g, reference, kind);
+
+		print_kind(g, kind, "elements",
+			   gpt_param(g, kind)->value.rows * gpt_param(g, kind)->value.columns,
+			   error);
 		worst = fmax(worst, error);
 	}
 	return worst;

@@ -42,6 +42,8 @@ static uint64_t dim(const struct gpt_config *c, enum gpt_dim d)
 		return c->context;
 	case DIM_ROWS:
 		return c->batch * c->context;
+	case DIM_HEAD_ROWS:
+		return c->heads * c->context;
 	case DIM_PROBABILITY_ROWS:
 		return c->batch * c->heads * c->context;
 	}
@@ -112,21 +114,23 @@ static void tensors_init(struct gpt *g)
  */
 static void param_fill(struct gpt *g, struct param *p, uint64_t stream)
 {
-	struct use use = use_overwrite(&p->value);
+	void *values = malloc(p->value.bytes);
 	struct random random = random_stream(g->config.seed, stream);
 	double deviation = 0.02;
 
 	if (p->row->init == INIT_RESIDUAL)
 		deviation /= sqrt(2.0 * (double)g->config.layers);
-	store_acquire(g->store, g->place, &use, 1);
+	if (values == NULL)
+		fatal("%s: out of memory", p->value.name);
 	for (size_t i = 0; i < p->value.rows * p->value.columns; i++) {
 		double value = p->row->init == INIT_ONE ? 1.0 : 0.0;
 
 		if (p->row->init == INIT_NORMAL || p->row->init == INIT_RESIDUAL)
 			value = deviation * random_normal(&random);
-		g->ops->set(use.data, i, value);
+		g->ops->set(values, i, value);
 	}
-	store_release(g->store, &use, 1);
+	store_write(g->store, g->place, &p->value, values);
+	free(values);
 }
 
 struct gpt *gpt_create(const struct gpt_config *config, const struct ops *ops, struct store *store,

@@ -34,6 +34,7 @@ enum gpt_dim {
 	DIM_VOCABULARY,
 	DIM_CONTEXT,
 	DIM_ROWS,             /* batch x context */
+	DIM_HEAD_ROWS,        /* heads x context */
 	DIM_PROBABILITY_ROWS, /* batch x heads x context */
 };
 
@@ -75,7 +76,7 @@ enum gpt_init {
 	X(D_NORM, "d.norm", DIM_ROWS, DIM_WIDTH)       \
 	X(D_QKV, "d.qkv", DIM_ROWS, DIM_WIDTH_3)       \
 	X(D_FC, "d.fc", DIM_ROWS, DIM_WIDTH_4)         \
-	X(D_SCORES, "d.scores", DIM_CONTEXT, DIM_CONTEXT)
+	X(D_SCORES, "d.scores", DIM_HEAD_ROWS, DIM_CONTEXT)
 
 #define BLOCK_ACTIVATIONS(X)                                             \
 	X(NORM1, "norm1", DIM_ROWS, DIM_WIDTH)                           \
@@ -155,6 +156,11 @@ void gpt_update(struct gpt *g, uint64_t step);
 /* Compares the gradients of one batch with central differences, `samples` elements of each kind of
  * parameter. Prints a line a kind; returns the largest relative error. For doubles only. */
 double gpt_check_gradients(struct gpt *g, const struct gpt_batch *batch, unsigned samples);
+
+/* Compares the gradients and the loss of one batch with those of a model of the same configuration
+ * that computes elsewhere or in another type. Prints a line a kind; returns the largest error,
+ * relative to the largest element of its gradient. */
+double gpt_compare_gradients(struct gpt *g, struct gpt *reference, const struct gpt_batch *batch);
 
 /* All parameters, embeddings first: i below gpt_param_count(). */
 size_t gpt_param_count(const struct gpt *g);

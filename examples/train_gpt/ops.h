@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arithmetic of the model on plain buffers: no tensors, no allocation, no state. One source
- * (ops_template.h) is compiled for float and for double; the double one is what finite differences
- * can judge. Matrices are row-major; the large products are BLAS calls. For equal inputs and an
- * equal number of BLAS threads every result is equal bit for bit.
+ * The arithmetic of the model on plain buffers: no tensors, no state of the model. On the CPU one
+ * source (ops_template.h) is compiled for float and for double; the double one is what finite
+ * differences can judge. ops_cuda.h has the same on a GPU. Matrices are row-major; the large
+ * products are BLAS calls. For equal inputs and an equal number of BLAS threads every result is
+ * equal bit for bit.
  *
  * "=" in a comment means that every element is overwritten, "+=" that it is added to. Buffers of
  * one call do not overlap unless said.
@@ -29,8 +30,13 @@ struct ops {
 	const char *name;
 	size_t element_bytes;
 
+	/* One element of a buffer in host memory, wherever the rest computes. */
 	void (*set)(void *to, size_t i, double value);
 	double (*get)(const void *from, size_t i);
+
+	void (*clear)(void *to, size_t bytes);
+	/* Until all that was asked for is done; the others may return before. */
+	void (*wait)(void);
 
 	/* y[b*context + t] = token_table[tokens[b][t]] + position_table[t]; a row of `tokens` is
 	 * `stride` long. */
@@ -60,7 +66,8 @@ struct ops {
 	/* Causal. probability [batch, heads, context, context] =, y [batch x context, width] = */
 	void (*attention_forward)(void *y, void *probability, const void *qkv,
 				  const struct attention_shape *s);
-	/* d_qkv =; scratch [context, context] = */
+	/* d_qkv =; scratch [heads, context, context]: of its contents afterwards nothing is said.
+	 */
 	void (*attention_backward)(void *d_qkv, void *scratch, const void *dy,
 				   const void *probability, const void *qkv,
 				   const struct attention_shape *s);

@@ -32,6 +32,15 @@ static double get_element(const void *from, size_t i)
 	return (double)((const REAL *)from)[i];
 }
 
+static void clear(void *to, size_t bytes)
+{
+	memset(to, 0, bytes);
+}
+
+static void wait_nothing(void)
+{
+}
+
 /* c [rows, columns] = alpha a b; `ta` and `tb` say which of a and b are stored transposed. */
 static void multiply(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, size_t rows, size_t columns,
 		     size_t inner, double alpha, const REAL *a, size_t lda, const REAL *b,
@@ -320,6 +329,8 @@ const struct ops OPS_TABLE = {
 	.element_bytes = sizeof(REAL),
 	.set = set_element,
 	.get = get_element,
+	.clear = clear,
+	.wait = wait_nothing,
 	.embed_forward = embed_forward,
 	.embed_backward = embed_backward,
 	.norm_forward = norm_forward,

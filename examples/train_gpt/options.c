@@ -11,6 +11,7 @@
 enum option_kind {
 	OPTION_COUNT,  /* uint64_t */
 	OPTION_REAL,   /* double */
+	OPTION_INT,    /* int */
 	OPTION_TEXT,   /* const char * */
 	OPTION_APPEND, /* const char *[] at offset, counted by data_count */
 	OPTION_PLACE,  /* int */
@@ -42,19 +43,22 @@ static const struct option_row rows[] = {
 	{ "data", "PATH", NULL, OPTION_APPEND, AT(data), 0, OPTIONS_DATA_MAX,
 	  "file, or folder of C sources, to learn; may be repeated (default: tierd's sources)" },
 	{ "in-memory", NULL, NULL, OPTION_FLAG, AT(in_memory), 0, 0,
-	  "the same arithmetic on malloc, without tierd" },
+	  "the same arithmetic without tierd, all tensors in memory" },
+	{ "gpu", "N", "-1", OPTION_INT, AT(gpu), -1, 1023,
+	  "compute on this GPU, with CUDA; -1: on the CPU" },
 	{ "socket", "PATH", NULL, OPTION_TEXT, AT(socket), 0, 0,
 	  "tierd's socket (default: where the library looks)" },
 	{ "place", "gpu0|host", NULL, OPTION_PLACE, AT(place), 0, 0,
-	  "where layers compute (default: gpu0 if tierd has an hbm tier)" },
+	  "where tierd holds what the CPU computes with (default: gpu0 if it has an hbm tier)" },
 	{ "update-place", "gpu0|host", NULL, OPTION_PLACE, AT(update_place), 0, 0,
-	  "where the optimizer computes (default: as --place)" },
+	  "likewise for the optimizer (default: as --place)" },
 	{ "threads", "N", "1", OPTION_COUNT, AT(threads), 1, 256,
 	  "BLAS threads; results depend on it, so compare runs with the same" },
 	{ "losses", "FILE", NULL, OPTION_TEXT, AT(losses), 0, 0,
 	  "write a line a step: step, loss in hexadecimal and decimal" },
 	{ "check-gradients", NULL, NULL, OPTION_FLAG, AT(check_gradients), 0, 0,
-	  "compare gradients with finite differences in double, and end" },
+	  "compare gradients with finite differences in double, those of a GPU with the CPU's; "
+	  "end" },
 	{ "gradient-samples", "N", "3", OPTION_COUNT, AT(gradient_samples), 1, 1e6,
 	  "elements compared a kind of parameter" },
 	{ "json", NULL, NULL, OPTION_FLAG, AT(json), 0, 0, "one JSON object a line" },
@@ -79,7 +83,7 @@ static int set_number(const struct option_row *row, const char *value, void *at,
 	number = strtod(value, &end);
 	if (end == value || *end != '\0' || errno != 0 || !isfinite(number))
 		return refuse(text, row->name, value, "not a number");
-	if (row->kind == OPTION_COUNT && number != floor(number))
+	if (row->kind != OPTION_REAL && number != floor(number))
 		return refuse(text, row->name, value, "not a whole number");
 	if (number < row->min || number > row->max) {
 		snprintf(why, sizeof(why), "not from %g to %g", row->min, row->max);
@@ -87,6 +91,8 @@ static int set_number(const struct option_row *row, const char *value, void *at,
 	}
 	if (row->kind == OPTION_COUNT)
 		*(uint64_t *)at = (uint64_t)number;
+	else if (row->kind == OPTION_INT)
+		*(int *)at = (int)number;
 	else
 		*(double *)at = number;
 	return 0;
@@ -107,6 +113,7 @@ static int set(struct options *o, const struct option_row *row, const char *valu
 	switch (row->kind) {
 	case OPTION_COUNT:
 	case OPTION_REAL:
+	case OPTION_INT:
 		return set_number(row, value, at, text);
 	case OPTION_TEXT:
 		*(const char **)at = value;
@@ -167,6 +174,12 @@ static int check(const struct options *o, char *text)
 	/* BLAS counts rows and columns in int. */
 	if (o->model.batch * o->model.context > 1 << 24) {
 		snprintf(text, OPTIONS_TEXT_MAX, "--batch times --context is more than 2^24");
+		return -EINVAL;
+	}
+	if (o->gpu >= 0 && (o->place != PLACE_AUTO || o->update_place != PLACE_AUTO)) {
+		snprintf(text, OPTIONS_TEXT_MAX,
+			 "--gpu %d computes at that GPU: --place and --update-place are the CPU's",
+			 o->gpu);
 		return -EINVAL;
 	}
 	return 0;

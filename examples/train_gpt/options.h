@@ -22,6 +22,7 @@ struct options {
 	uint64_t data_count;
 	const char *socket, *losses;
 	int place, update_place; /* enum options_place */
+	int gpu;                 /* that computes, -1: the CPU does */
 	bool in_memory, check_gradients, json, help;
 };
 

@@ -71,6 +71,16 @@ void store_release(struct store *s, struct use *uses, size_t n)
 		uses[i].data = NULL;
 }
 
+void store_write(struct store *s, int place, struct tensor *t, const void *from)
+{
+	s->ops->write(s->state, place, t, from);
+}
+
+void store_read(struct store *s, int place, struct tensor *t, void *to)
+{
+	s->ops->read(s->state, place, t, to);
+}
+
 void store_prefetch(struct store *s, int place, struct tensor *const *tensors, size_t n)
 {
 	s->ops->prefetch(s->state, place, tensors, n);

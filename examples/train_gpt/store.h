@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the tensors of the model live: in tierd, or in malloc for the comparison. The model asks
- * for what one operation needs, computes, and gives it back; it never sees which of the two it runs
- * on. Both hand out addresses aligned to STORE_ALIGN, so that the arithmetic cannot tell either.
+ * Where the tensors of the model live: in tierd, or for the comparison in memory that holds all of
+ * them. The model asks for what one operation needs, computes, and gives it back; it never sees
+ * which of the two it runs on. Both hand out addresses aligned to STORE_ALIGN, so that the
+ * arithmetic cannot tell either.
+ *
+ * A store for a GPU works in the order of the device's stream: acquire and release may return
+ * before the stream gets there, and what they hand out is for work on that stream.
  *
  * A store that cannot serve ends the program with the sentence of the failure (fatal.h). One
  * thread.
@@ -20,6 +24,7 @@
 #define STORE_USES_MAX 8
 
 struct store;
+struct device;
 
 /* A matrix (a vector has one row). Name, class, rows and columns are the model's; the rest is the
  * store's. */
@@ -28,7 +33,7 @@ struct tensor {
 	enum tierd_class class_;
 	uint64_t rows, columns, bytes;
 	tierd_tensor handle; /* tierd */
-	void *memory;        /* in memory */
+	void *memory;        /* in memory, of the host or of a device */
 };
 
 /* One tensor for one operation. A use whose tensor is NULL is left out: `data` stays NULL. */
@@ -62,6 +67,8 @@ struct store_ops {
 		       unsigned element_bytes);
 	void (*acquire)(void *state, int place, struct use *uses, size_t n);
 	void (*release)(void *state, struct use *uses, size_t n);
+	void (*write)(void *state, int place, struct tensor *t, const void *from);
+	void (*read)(void *state, int place, struct tensor *t, void *to);
 	void (*prefetch)(void *state, int place, struct tensor *const *tensors, size_t n);
 	void (*evict)(void *state, struct tensor *const *tensors, size_t n);
 	void (*step)(void *state);
@@ -72,6 +79,8 @@ struct store_ops {
 struct store *store_open_memory(void);
 /* `socket` as tierd_open(): NULL looks where the library looks. */
 struct store *store_open_tierd(const char *socket);
+/* For a GPU. */
+struct store *store_open_device(struct device *device);
 /* Destroys the tensors that were created. NULL does nothing. */
 void store_close(struct store *s);
 
@@ -82,6 +91,10 @@ void store_create(struct store *s, struct tensor *const *tensors, size_t n, unsi
 /* All of `uses` (at most STORE_USES_MAX) together at a place; a tensor stands in them only once. */
 void store_acquire(struct store *s, int place, struct use *uses, size_t n);
 void store_release(struct store *s, struct use *uses, size_t n);
+
+/* A whole tensor of a place from and to memory of the host; no use of it may be open. */
+void store_write(struct store *s, int place, struct tensor *t, const void *from);
+void store_read(struct store *s, int place, struct tensor *t, void *to);
 
 /* Hints: needed next, earliest first; not needed soon. */
 void store_prefetch(struct store *s, int place, struct tensor *const *tensors, size_t n);

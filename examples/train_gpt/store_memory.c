@@ -32,6 +32,16 @@ static void memory_release(void *state, struct use *uses, size_t n)
 {
 }
 
+static void memory_write(void *state, int place, struct tensor *t, const void *from)
+{
+	memcpy(t->memory, from, t->bytes);
+}
+
+static void memory_read(void *state, int place, struct tensor *t, void *to)
+{
+	memcpy(to, t->memory, t->bytes);
+}
+
 static void memory_prefetch(void *state, int place, struct tensor *const *tensors, size_t n)
 {
 }
@@ -62,6 +72,8 @@ static const struct store_ops memory_ops = {
 	.create = memory_create,
 	.acquire = memory_acquire,
 	.release = memory_release,
+	.write = memory_write,
+	.read = memory_read,
 	.prefetch = memory_prefetch,
 	.evict = memory_evict,
 	.step = memory_step,

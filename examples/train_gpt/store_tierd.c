@@ -122,6 +122,24 @@ static void tierd_store_acquire(void *state, int place, struct use *uses, size_t
 		      tierd_error(state));
 }
 
+static void tierd_store_write(void *state, int place, struct tensor *t, const void *from)
+{
+	struct use use = use_overwrite(t);
+
+	tierd_store_acquire(state, place, &use, 1);
+	memcpy(use.data, from, t->bytes);
+	tierd_store_release(state, &use, 1);
+}
+
+static void tierd_store_read(void *state, int place, struct tensor *t, void *to)
+{
+	struct use use = use_read(t);
+
+	tierd_store_acquire(state, place, &use, 1);
+	memcpy(to, use.data, t->bytes);
+	tierd_store_release(state, &use, 1);
+}
+
 /* Hints go out in pieces of this many tensors. */
 #define HINT_TENSORS 64
 
@@ -179,6 +197,8 @@ static const struct store_ops tierd_store_ops = {
 	.create = tierd_store_create,
 	.acquire = tierd_store_acquire,
 	.release = tierd_store_release,
+	.write = tierd_store_write,
+	.read = tierd_store_read,
 	.prefetch = tierd_store_prefetch,
 	.evict = tierd_store_evict,
 	.step = tierd_store_step,

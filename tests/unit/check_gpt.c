@@ -263,6 +263,7 @@ START_TEST(options_fill_what_they_name)
 	ck_assert(o.json && !o.in_memory);
 	ck_assert_int_eq(o.place, PLACE_HOST);
 	ck_assert_int_eq(o.update_place, PLACE_AUTO);
+	ck_assert_int_eq(o.gpu, -1);
 }
 END_TEST
 
@@ -278,6 +279,7 @@ START_TEST(options_that_cannot_be_are_refused_by_name)
 		{ "--place=gpu1", "gpu0" },       { "--heads=5", "multiple" },
 		{ "--lr=nan", "not a number" },   { "--batch=1e30", "from 1" },
 		{ "--batch=65536", NULL },        { "--context=65536", NULL },
+		{ "--gpu=-2", "from -1" },        { "--gpu=0.5", "whole" },
 	};
 	struct options o;
 	char text[OPTIONS_TEXT_MAX];
@@ -290,6 +292,19 @@ START_TEST(options_that_cannot_be_are_refused_by_name)
 		if (wrong[i].says != NULL)
 			ck_assert_msg(strstr(text, wrong[i].says) != NULL, "%s: %s", argv[1], text);
 	}
+}
+END_TEST
+
+START_TEST(a_gpu_computes_at_its_own_place)
+{
+	char *argv[] = { "train_gpt", "--gpu", "3", "--update-place=host" };
+	struct options o;
+	char text[OPTIONS_TEXT_MAX];
+
+	ck_assert_int_eq(options_parse(3, argv, &o, text), 0);
+	ck_assert_int_eq(o.gpu, 3);
+	ck_assert_int_eq(options_parse(4, argv, &o, text), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(text, "--gpu 3"));
 }
 END_TEST
 
@@ -309,4 +324,5 @@ UNIT_MAIN("gpt", gradients_of_the_whole_model_are_those_of_its_loss, a_wrong_gra
 	  a_default_model_has_ten_million_parameters, data_of_a_folder_is_its_sources_in_order,
 	  data_that_is_missing_or_endless_is_refused_by_name,
 	  samples_depend_on_seed_and_step_alone_and_stay_inside, options_fill_what_they_name,
-	  options_that_cannot_be_are_refused_by_name, a_batch_that_blas_cannot_count_is_refused)
+	  options_that_cannot_be_are_refused_by_name, a_gpu_computes_at_its_own_place,
+	  a_batch_that_blas_cannot_count_is_refused)
