@@ -17,13 +17,12 @@ static const char *const numa_names[] = { "nearest", "interleave", "off", NULL }
 static const struct config_sub fault_sub = { .rows = fault_rows,
 					     .size = sizeof(struct fault_config) };
 
-#define SLAB_DEFAULT "0B"
-
 /* clang-format off */
 const struct config_row dram_rows[] = {
 	{ "size", CONFIG_BYTES, offsetof(struct dram_config, size), NULL, "1MiB", NULL,
-	  CONFIG_REQUIRED, "Bytes of host memory, taken at start; in % of the machine's memory or "
-	  "of the tightest limit of the container.", NULL, NULL },
+	  CONFIG_REQUIRED, "Bytes of host memory, the first 1 GiB taken at start and the rest "
+	  "while the daemon serves; in % of the machine's memory or of the tightest limit of the "
+	  "container.", NULL, NULL },
 	{ "zone", CONFIG_SIZE, offsetof(struct dram_config, zone_bytes), "0B", NULL, NULL, 0,
 	  "Bytes of `size` for tensors made to be copied to and from a client's own GPU memory, "
 	  "and for no others: each client that copies registers all of it once. 0B: there are no "
@@ -34,7 +33,7 @@ const struct config_row dram_rows[] = {
 	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
 	  "Where the memory lies: on the nodes that have CPUs, on all nodes with DRAM, or wherever "
 	  "the kernel puts it.", numa_names, NULL },
-	{ "slab", CONFIG_SIZE, offsetof(struct dram_config, slab), SLAB_DEFAULT, "0B", "1GiB",
+	{ "slab", CONFIG_SIZE, offsetof(struct dram_config, slab), "1GiB", "0B", "1GiB",
 	  CONFIG_HIDDEN, "How much is taken before the daemon serves, and then a step in the "
 	  "background, in whole 2MiB; 0B takes all at start.", NULL, NULL },
 	{ "fault", CONFIG_MAP, offsetof(struct dram_config, fault), NULL, NULL, NULL,

@@ -59,6 +59,10 @@ static int memory_open(const void *config, unsigned index, const struct topology
 		return err_set(err, EINVAL,
 			       "hbm: a size in %% with `backend: memory`: there is no "
 			       "device to take it of");
+	if (options.slab_bytes > c->size.bytes)
+		return err_set(err, EINVAL,
+			       "hbm: a slab of %" PRIu64 " bytes, but a size of %" PRIu64,
+			       options.slab_bytes, c->size.bytes);
 	snprintf(name, sizeof(name), "hbm%u", index);
 	r = mapped_open(&memory_ops, &options, &m, err);
 	if (r < 0)

@@ -65,6 +65,14 @@ static const struct shape shapes[] = {
 	{ "tiers: {hbm: {backend: memory, size: 1MiB}, dram: {size: 4MiB}, nvme: {block: 16KiB,\n"
 	  "        paths: [{path: @NVME@, size: 15MiB}, {path: @NVME@, size: 1MiB}]}}\n",
 	  KIB(600), MIB(10), false },
+	/* Memory that comes and goes, of hbm less than its range. */
+	{ "tiers: {hbm: {backend: memory, size: 12MiB, slab: 2MiB, physical: 4MiB},\n"
+	  "        dram: {size: 6MiB, slab: 2MiB},\n"
+	  "        nvme: {paths: [{path: @NVME@, size: 16MiB}], block: 64KiB}}\n",
+	  KIB(600), MIB(10), false },
+	{ "tiers: {hbm: {backend: memory, size: 6MiB, slab: 2MiB, physical: 2MiB, devices: 2},\n"
+	  "        dram: {size: 14MiB, slab: 4MiB}}\n",
+	  KIB(600), MIB(5), true },
 	/* hbm larger than everything below it. */
 	{ "tiers: {hbm: {backend: memory, size: 64MiB}, dram: {size: 4MiB},\n"
 	  "        nvme: {paths: [{path: @NVME@, size: 16MiB}], block: 256KiB}}\n",

@@ -32,7 +32,8 @@ static int write_config(const struct bench_daemon *d, const struct bench_config 
 	fprintf(f, "socket: %s\nlinger: 0s\n", d->socket);
 	if (c->staging_bytes != 0)
 		fprintf(f, "staging: %" PRIu64 "B\n", c->staging_bytes);
-	fprintf(f, "tiers:\n  dram: {size: %" PRIu64 "B}\n", c->dram_bytes);
+	/* All of dram at the start: what is measured is not to run beside that. */
+	fprintf(f, "tiers:\n  dram: {size: %" PRIu64 "B, slab: 0B}\n", c->dram_bytes);
 	if (c->hbm_bytes != 0)
 		fprintf(f, "  hbm: {backend: memory, size: %" PRIu64 "B}\n", c->hbm_bytes);
 	if (c->nvme_bytes != 0)
