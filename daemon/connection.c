@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -79,6 +80,7 @@ void connection_destroy(struct connection *c)
 	ASSERT_OBJ(c, CONNECTION_MAGIC);
 	connection_unplug(c, true);
 	segment_destroy(&c->control);
+	notices_destroy(&c->notices);
 	list_remove(&c->link);
 	c->magic = 0;
 	free(c);
@@ -97,8 +99,12 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 {
 	const struct segments *segments = server_segments(c->server);
 	struct holder_tables tables;
+	unsigned arenas;
+	const struct server_arena *arena = server_arenas(c->server, &arenas);
 	int rc = control_create(segments, c->id, &c->control, err);
 
+	if (rc == 0)
+		rc = notices_create(arena, arenas, &c->notices, err);
 	if (rc < 0)
 		return rc;
 	control_layout(segments->tensors, &c->layout);
@@ -133,7 +139,14 @@ void connection_stop(struct connection *c, const char *why)
 	}
 	if (why)
 		log_warn(SERVER, "client %u (pid %d): dropped: %s", c->id, c->pid, why);
+	c->broken[0] = '\0';
 	connection_unplug(c, c->gone);
+}
+
+void connection_break(struct connection *c, const char *why)
+{
+	if (c->state == CONNECTION_SERVING)
+		snprintf(c->broken, sizeof(c->broken), "%s", why);
 }
 
 void connection_die(struct connection *c, uint64_t now_ns)
@@ -147,6 +160,27 @@ void connection_die(struct connection *c, uint64_t now_ns)
 	c->state = CONNECTION_DEAD;
 	connection_unplug(c, true);
 	engine_holder_die(server_engine(c->server), c->holder, now_ns);
+}
+
+/* ---- slabs ---------------------------------------------------------------------------------- */
+
+void connection_send_notices(struct connection *c)
+{
+	bool done;
+
+	if (c->state != CONNECTION_SERVING)
+		return;
+	done = notices_send(&c->notices, c->socket_fd);
+	loop_change(server_loop(c->server), &c->socket,
+		    CONNECTION_EVENTS | (done ? 0 : (uint32_t)EPOLLOUT));
+}
+
+void connection_slab_unmap(struct connection *c, uint32_t arena, uint64_t offset)
+{
+	if (c->state != CONNECTION_SERVING)
+		return;
+	notices_unmap(&c->notices, arena, offset);
+	connection_send_notices(c);
 }
 
 /* ---- completions ---------------------------------------------------------------------------- */
@@ -275,7 +309,8 @@ bool connection_pending(const struct connection *c, bool logs)
 {
 	if (c->state != CONNECTION_SERVING)
 		return false;
-	if (atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) != c->sq_head)
+	if (c->broken[0] != '\0' ||
+	    atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) != c->sq_head)
 		return true;
 	return logs && uses_pending(&c->uses);
 }

@@ -11,11 +11,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/types.h>
 
 #include "base/list.h"
 #include "daemon/engine/engine.h"
 #include "daemon/loop.h"
+#include "daemon/notice.h"
 #include "daemon/segments.h"
 #include "daemon/uses.h"
 
@@ -49,8 +51,12 @@ struct connection {
 	bool completed;            /* since the last connection_wake() */
 	uint64_t outstanding[SQ_ENTRIES / 64];
 	struct uses uses;
+	struct notices notices;
+	char broken[96]; /* the rule that it broke, "": none; it is dropped in the next turn */
 };
 #define CONNECTION_MAGIC 0x636f6e6eu
+/* What its socket is watched for, beside room for what it is owed. */
+#define CONNECTION_EVENTS ((uint32_t)EPOLLIN | EPOLLRDHUP)
 
 /* Takes the descriptors over. NULL: no memory, they are closed. */
 struct connection *connection_create(struct server *server, int socket_fd, int pid_fd, uint32_t id);
@@ -69,6 +75,15 @@ size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns
 bool connection_pending(const struct connection *c, bool logs);
 /* Wakes the client's waiters once for all completions since the last call. */
 void connection_wake(struct connection *c);
+
+/* The client is dropped in the next turn: for those that are called by the engine. */
+void connection_break(struct connection *c, const char *why);
+
+/* A slab that the client is to unmap. Nothing for one that is served no more: it counts as having
+ * the slab until it is dead. */
+void connection_slab_unmap(struct connection *c, uint32_t arena, uint64_t offset);
+/* What it is owed, as far as its socket takes it; the rest when that has room. */
+void connection_send_notices(struct connection *c);
 
 /* The answer of request `id`, which must be outstanding. */
 void connection_complete(struct connection *c, uint32_t id, int result, uint64_t value,

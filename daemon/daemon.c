@@ -135,6 +135,14 @@ static void hook_holder_gone(void *ctx, struct holder *holder)
 	server_holder_gone(holder);
 }
 
+static void hook_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_slab_unmap(c, device, offset);
+}
+
 /* ---- turns ---------------------------------------------------------------------------------- */
 
 static bool daemon_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
@@ -200,7 +208,11 @@ static void params_fill(struct daemon *d, struct engine_params *ret)
 			       [TIER_KIND_NVME] = { 1000, 1000 } },
 		.linger_ns = s->linger_ns,
 		.stats = segments_stats(&d->segments),
-		.hooks = { d, hook_submit, hook_complete, hook_holder_gone },
+		.hooks = { .ctx = d,
+			   .submit = hook_submit,
+			   .complete = hook_complete,
+			   .holder_gone = hook_holder_gone,
+			   .slab_unmap = hook_slab_unmap },
 	};
 	memcpy(ret->devices, d->devices.tier, sizeof(ret->devices));
 	for (unsigned i = 0; i < ENGINE_CLASSES; i++)

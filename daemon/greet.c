@@ -168,12 +168,13 @@ int greet_judge(const struct hello_request *hello, struct err *err)
 
 /* ---- what we say ---------------------------------------------------------------------------- */
 
-int greet_send(int socket_fd, const struct hello_reply *reply, const int *fds, unsigned n,
-	       struct err *err)
+/* Whole or not at all: messages keep their borders. */
+static int message_send(int socket_fd, const void *message, size_t bytes, const int *fds,
+			unsigned n)
 {
 	_Alignas(struct cmsghdr) char
 		control[CMSG_SPACE((HELLO_FDS + HELLO_ARENAS_MAX) * sizeof(int))];
-	struct iovec iov = { (void *)reply, sizeof(*reply) };
+	struct iovec iov = { (void *)message, bytes };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	ssize_t sent;
 
@@ -192,9 +193,28 @@ int greet_send(int socket_fd, const struct hello_reply *reply, const int *fds, u
 	}
 	sent = sendmsg(socket_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0)
-		return err_set(err, errno, "answer to hello: %s", strerror(errno));
-	return sent == (ssize_t)sizeof(*reply) ? 0
-					       : err_set(err, EIO, "answer to hello: cut short");
+		return -errno;
+	return sent == (ssize_t)bytes ? 0 : -EIO;
+}
+
+int greet_send(int socket_fd, const struct hello_reply *reply, const int *fds, unsigned n,
+	       struct err *err)
+{
+	int rc = message_send(socket_fd, reply, sizeof(*reply), fds, n);
+
+	return rc == 0 ? 0 : err_set(err, -rc, "answer to hello: %s", strerror(-rc));
+}
+
+int greet_slab(int socket_fd, const struct hello_slab *slab, int fd, struct err *err)
+{
+	int rc = message_send(socket_fd, slab, sizeof(*slab), &fd, fd >= 0);
+
+	/* Too many descriptors on their way to clients that do not take them: that passes, too. */
+	if (rc == -ETOOMANYREFS || rc == -ENOBUFS || rc == -EINTR)
+		rc = -EAGAIN;
+	return rc == 0 ? 0
+		       : err_set(err, -rc, "message about a slab of arena %u: %s", slab->arena,
+				 strerror(-rc));
 }
 
 void greet_refuse(int socket_fd, int result, const char *text)

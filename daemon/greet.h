@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The messages of the socket: who the peer is, its hello or BYE, our one answer with descriptors.
- * What a client sends is read once into private memory; descriptors that it sends are closed.
- * Control thread; never blocks.
+ * The messages of the socket: who the peer is, its hello or BYE, our one answer with descriptors
+ * and what we say about slabs. What a client sends is read once into private memory; descriptors
+ * that it sends are closed. Control thread; never blocks.
  */
 #ifndef TIERD_DAEMON_GREET_H
 #define TIERD_DAEMON_GREET_H
@@ -37,6 +37,9 @@ int greet_judge(const struct hello_request *hello, struct err *err);
 /* Sends `reply` with `n` descriptors. -errno when it could not be sent whole. */
 int greet_send(int socket_fd, const struct hello_reply *reply, const int *fds, unsigned n,
 	       struct err *err);
+/* A message about a slab, with its descriptor unless that is -1. -EAGAIN: the socket takes no more
+ * now, and nothing was sent. */
+int greet_slab(int socket_fd, const struct hello_slab *message, int fd, struct err *err);
 void greet_refuse(int socket_fd, int result, const char *text);
 
 #endif

@@ -65,6 +65,14 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 	return 0;
 }
 
+void loop_change(struct loop *loop, struct loop_source *source, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	if (source->fd >= 0)
+		ASSERT(epoll_ctl(loop->epoll, EPOLL_CTL_MOD, source->fd, &event) == 0);
+}
+
 void loop_remove(struct loop *loop, struct loop_source *source)
 {
 	if (source->fd < 0)

@@ -50,6 +50,8 @@ void loop_destroy(struct loop *loop);
 /* Level-triggered unless `events` holds EPOLLET. */
 int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t events,
 	     struct err *err);
+/* What it waits for from now on; nothing when it is not in the loop. */
+void loop_change(struct loop *loop, struct loop_source *source, uint32_t events);
 /* Nothing when it is not in the loop; the descriptor stays open. */
 void loop_remove(struct loop *loop, struct loop_source *source);
 

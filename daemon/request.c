@@ -340,6 +340,38 @@ static int request_mark(struct ring_request *r, struct err *err)
 	return 0;
 }
 
+/* The message goes before the completion, so that who waits for one finds the other. */
+static int request_slab(struct ring_request *r, struct err *err)
+{
+	struct connection *c = r->c;
+	uint32_t arena = r->entry.index;
+	uint64_t offset = r->entry.offset, bytes = 0;
+	int rc = notices_check(&c->notices, arena, offset, err), fd;
+
+	if (rc < 0)
+		return rc;
+	fd = engine_slab_fd(r->engine, c->holder, arena, offset, &bytes, err);
+	if (fd < 0)
+		return fd;
+	rc = notices_map(&c->notices, c->socket_fd, arena, offset, fd, err);
+	/* Another of its threads may have got it before. */
+	if (rc < 0 && !notices_mapped(&c->notices, arena, offset))
+		(void)engine_slab_gone(r->engine, c->holder, arena, offset, r->now_ns, NULL);
+	return rc;
+}
+
+static int request_slab_gone(struct ring_request *r, struct err *err)
+{
+	struct connection *c = r->c;
+	uint32_t arena = r->entry.index;
+	int rc = notices_check(&c->notices, arena, r->entry.offset, err);
+
+	if (rc < 0)
+		return rc;
+	notices_gone(&c->notices, arena, r->entry.offset);
+	return engine_slab_gone(r->engine, c->holder, arena, r->entry.offset, r->now_ns, err);
+}
+
 static const struct request_row rows[] = {
 	[OP_ACQUIRE] = { "ACQUIRE", REQUEST_HANDLES, request_acquire },
 	[OP_CANCEL] = { "CANCEL", REQUEST_NOTHING, request_cancel },
@@ -356,6 +388,8 @@ static const struct request_row rows[] = {
 	[OP_LIST] = { "LIST", REQUEST_ROOM, request_list },
 	[OP_TRIM] = { "TRIM", REQUEST_NOTHING, request_trim },
 	[OP_MARK] = { "MARK", REQUEST_NOTHING, request_mark },
+	[OP_SLAB] = { "SLAB", REQUEST_NOTHING, request_slab },
+	[OP_SLAB_GONE] = { "SLAB_GONE", REQUEST_NOTHING, request_slab_gone },
 };
 
 const struct request_row *request_row(uint16_t opcode)

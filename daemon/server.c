@@ -55,6 +55,12 @@ const struct segments *server_segments(const struct server *s)
 	return s->params.segments;
 }
 
+const struct server_arena *server_arenas(const struct server *s, unsigned *ret_count)
+{
+	*ret_count = s->params.arenas;
+	return s->params.arena;
+}
+
 struct request_scratch *server_scratch(struct server *s)
 {
 	return &s->scratch;
@@ -130,7 +136,7 @@ static struct connection *connection_enter(struct server *s, int socket_fd, cons
 	c->uid = peer->uid;
 	c->socket.ready = socket_ready;
 	c->pidfd.ready = pidfd_ready;
-	rc = loop_add(s->params.loop, &c->socket, socket_fd, EPOLLIN | EPOLLRDHUP, &err);
+	rc = loop_add(s->params.loop, &c->socket, socket_fd, CONNECTION_EVENTS, &err);
 	if (rc == 0 && peer->pid_fd >= 0)
 		rc = loop_add(s->params.loop, &c->pidfd, peer->pid_fd, EPOLLIN, &err);
 	if (rc < 0) {
@@ -314,6 +320,8 @@ static void socket_ready(struct loop_source *source, uint32_t events)
 	struct err err = ERR_INIT;
 
 	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	if (events & EPOLLOUT)
+		connection_send_notices(c);
 	switch (greet_receive(c->socket_fd, &hello, &err)) {
 	case GREET_NOTHING:
 		if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
@@ -449,6 +457,8 @@ static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns
 	size_t used = 0;
 	uint64_t lost = 0;
 
+	if (c->broken[0] != '\0')
+		connection_stop(c, c->broken);
 	if (c->state == CONNECTION_HELLO) {
 		if (now_ns >= c->hello_deadline_ns)
 			connection_stop(c, c->refused ? NULL : "it never said hello");

@@ -64,6 +64,8 @@ void server_holder_gone(struct holder *holder);
 struct loop *server_loop(const struct server *server);
 struct engine *server_engine(const struct server *server);
 const struct segments *server_segments(const struct server *server);
+/* What clients map; stands as long as the server. */
+const struct server_arena *server_arenas(const struct server *server, unsigned *ret_count);
 struct request_scratch *server_scratch(struct server *server);
 
 #endif

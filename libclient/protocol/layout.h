@@ -328,7 +328,9 @@ static_assert(sizeof(struct cq_entry) == 64, "");
 	X(LIST, 13,                                                                               \
 	  "offset: first index; back: struct wire_info + names, value: next index, 0 = end")      \
 	X(TRIM, 14, "give unused pages back")                                                     \
-	X(MARK, 15, "peaks begin anew")
+	X(MARK, 15, "peaks begin anew")                                                           \
+	X(SLAB, 17, "index: arena, offset: of a slab; its descriptor comes over the socket first") \
+	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")
 
 enum protocol_opcode {
 #define X(name, number, help) OP_##name = number,

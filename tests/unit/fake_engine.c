@@ -157,6 +157,39 @@ void engine_acquire(struct engine *e, struct holder *h, uint32_t request,
 	e->deadline_ns = deadline_ns;
 }
 
+void engine_acquire_on(struct engine *e, struct holder *h, uint32_t request,
+		       const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
+		       uint64_t deadline_ns, uint64_t now_ns)
+{
+	engine_acquire(e, h, request, t, n, place, access, deadline_ns, now_ns);
+	e->last = "acquire_on";
+}
+
+void engine_deferred(struct engine *e, struct holder *h, uint64_t now_ns)
+{
+	e->deferred++;
+}
+
+int engine_slab_fd(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		   uint64_t *ret_bytes, struct err *err)
+{
+	called(e, "slab_fd", h, 0, NULL);
+	e->slab_device = device;
+	e->slab_offset = offset;
+	*ret_bytes = 4096;
+	return e->slab_fd >= 0 ? e->slab_fd : err_set(err, -e->slab_fd, "no memory there now");
+}
+
+int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		     uint64_t now_ns, struct err *err)
+{
+	called(e, "slab_gone", h, 0, NULL);
+	e->slabs_gone++;
+	e->slab_device = device;
+	e->slab_offset = offset;
+	return 0;
+}
+
 void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns)
 {

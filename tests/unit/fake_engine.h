@@ -30,6 +30,11 @@ struct engine {
 	void *window;
 	uint32_t request, cancelled;
 	struct holder *holder;
+	int slab_fd;          /* what engine_slab_fd() answers */
+	unsigned slabs_gone;  /* calls of engine_slab_gone() */
+	uint64_t slab_offset; /* of the last call of either */
+	unsigned slab_device;
+	unsigned deferred; /* calls of engine_deferred() */
 	unsigned uses;
 	uint32_t use_index;
 	bool hold_gone; /* holder_gone does not come by itself */
