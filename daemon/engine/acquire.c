@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/deferred.h"
+#include "daemon/engine/failed.h"
+#include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -104,8 +107,9 @@ static void let_go(struct engine *e, struct request *q)
 		item->node = EXTENT_NONE;
 		if (item->ready && q->kind == REQUEST_ACQUIRE)
 			record_of(e, item->tensor)->ready--;
-		item->ready = false;
+		item->ready = item->arriving = false;
 	}
+	q->arriving = 0;
 }
 
 void acquire_release_items(struct engine *e, struct request *q)
@@ -184,9 +188,18 @@ int acquire_drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
 	struct pins pins;
 
 	pins_scan(e, tensor, q->holder, &pins);
-	if (pins.pins > 0)
+	if (pins.pins > 0 || record_of(e, tensor)->granted > 0)
 		return waits_for_pins(e, q);
 	return front_drop(e, tensor) == -EBUSY ? waits_for_pins(e, q) : 0;
+}
+
+/* There, or about to be. */
+static bool on_its_way(struct engine *e, const struct request *q, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+
+	return resident_at(e, tensor, q->device) ||
+	       (r->move != 0 && move_brings(move_get(e, r->move), q->device));
 }
 
 int acquire_blocker(struct engine *e, const struct request *q)
@@ -197,10 +210,10 @@ int acquire_blocker(struct engine *e, const struct request *q)
 		const struct item *item = &q->items[i];
 
 		if (!handle_live(e, item->tensor, item->generation) || item->ready ||
-		    resident_at(e, item->tensor, q->device))
+		    state_of(e, item->tensor) == STATE_ABSENT || on_its_way(e, q, item->tensor))
 			continue;
 		pins_scan(e, item->tensor, q->holder, &pins);
-		if (record_of(e, item->tensor)->front != DEVICE_NONE && pins.foreign_pid > 0)
+		if (pins.foreign_pid > 0)
 			return pins.foreign_pid;
 	}
 	return 0;
@@ -228,7 +241,30 @@ static int begin_fill(struct engine *e, struct request *q, struct item *item)
 	item->node = rc < 0 ? node : EXTENT_NONE;
 	if (rc == 0 && r->move == 0 && r->front != q->device)
 		return -ENOMEM; /* it failed at once: to try again at once would be for ever */
+	if (rc == -EDEADLK && !deferred_plain_pin(q->holder, item->tensor))
+		rc = -EBUSY; /* its own streams will let it go */
 	return rc == -EBUSY ? waits_for_pins(e, q) : rc;
+}
+
+/* The tensor's move goes first. -EIO: it would wait for a pin of its own on what has failed. */
+static int item_join(struct engine *e, struct request *q, struct item *item, struct move *m)
+{
+	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor)) {
+		snprintf(q->cause, sizeof(q->cause), "pinned by this client, but %.200s", m->cause);
+		return -EIO;
+	}
+	if (m->kind == MOVE_CLEAN)
+		move_stop(m); /* demand first; the clean is tried again */
+	else
+		m->priority = XFER_DEMAND; /* of the pieces to come */
+	item_wait(e, item);
+	/* What will be left unfilled is there for those alone who overwrite it. */
+	if (q->on && !item->arriving && move_brings(m, q->device) &&
+	    (!m->unfilled || (q->access & ACCESS_DISCARD) != 0)) {
+		item->arriving = true;
+		q->arriving++;
+	}
+	return -EAGAIN;
 }
 
 /* 0: ready. -EAGAIN: a move is on its way. -EBUSY: looked at again by poll. -ENOSPC: what was
@@ -241,16 +277,8 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 	for (;;) {
 		if (in_place(e, q, item->tensor))
 			break;
-		if (r->move != 0) {
-			struct move *m = move_get(e, r->move);
-
-			if (m->kind == MOVE_CLEAN)
-				move_stop(m); /* demand first; the clean is tried again */
-			else
-				m->priority = XFER_DEMAND; /* of the pieces to come */
-			item_wait(e, item);
-			return -EAGAIN;
-		}
+		if (r->move != 0)
+			return item_join(e, q, item, move_get(e, r->move));
 		if (resident_at(e, item->tensor, q->device))
 			rc = acquire_drop_unfilled(e, q, item->tensor);
 		else if (held_for_another(e, q, r))
@@ -318,6 +346,9 @@ static bool step_item(struct engine *e, struct request *q, struct item *item)
 	case -EDEADLK:
 		fail_own_pin(e, q, item);
 		return false;
+	case -EIO:
+		request_finish(e, q, rc, q->cause);
+		return false;
 	default:
 		request_finish(e, q, rc, strerror(-rc));
 		return false;
@@ -334,6 +365,53 @@ static void run(struct engine *e, struct request *q)
 	acquire_step(e, q);
 }
 
+static void finish_there(struct engine *e, struct request *q)
+{
+	hold_items(e, q);
+	request_finish(e, q, 0, "");
+}
+
+/* A front that its discarding writer had not filled may have been dropped for a reader since it was
+ * found in place. Whoever waits for the others may lose it that way; a fence must not. */
+static bool reopen_lost(struct engine *e, struct request *q)
+{
+	bool lost = false;
+
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
+
+		if (!item->ready || in_place(e, q, item->tensor))
+			continue;
+		item->ready = false;
+		record_of(e, item->tensor)->ready--;
+		q->open++;
+		list_push_back(&q->todo, &item->link);
+		lost = true;
+	}
+	if (lost)
+		request_wake(e, q);
+	return lost;
+}
+
+/* Nothing but time is between the request and its tensors. Without a fence it waits that time. */
+static void grant(struct engine *e, struct request *q)
+{
+	uint64_t token;
+
+	if (reopen_lost(e, q) || !fence_take(q, &token))
+		return;
+	hold_items(e, q);
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
+
+		record_of(e, item->tensor)->granted++;
+		if (item->node != EXTENT_NONE)
+			replica_give(e, q->device, item->node); /* a fill was joined */
+		item->node = EXTENT_NONE;
+	}
+	request_grant(e, q, token);
+}
+
 /* Only those are looked at for which something has changed: a batch may be thousands. */
 void acquire_step(struct engine *e, struct request *q)
 {
@@ -345,10 +423,12 @@ void acquire_step(struct engine *e, struct request *q)
 	while ((it = list_pop_front(&now)) != NULL)
 		if (!step_item(e, q, list_entry(it, struct item, link)))
 			return;
-	if (q->open > 0)
+	if (q->open > q->arriving)
 		return;
-	hold_items(e, q);
-	request_finish(e, q, 0, "");
+	if (q->arriving > 0)
+		grant(e, q);
+	else
+		finish_there(e, q);
 }
 
 void acquire_admit(struct engine *e, struct request *q)
@@ -451,31 +531,55 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 	return 0;
 }
 
-void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
-		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns)
+static void acquire_begin(struct engine *e, struct request *q, uint8_t place)
 {
-	struct request *q;
 	char text[256];
-	int rc;
+	int rc = check_acquire(e, q, place, text, sizeof(text));
 
-	e->now_ns = now_ns;
-	stat_add(STAT(e, misses), 1);
-	q = request_new(e, h, id, REQUEST_ACQUIRE, t, n);
-	if (q == NULL)
-		return;
-	q->access = access;
-	q->deadline_ns = deadline_ns;
-	rc = check_acquire(e, q, place, text, sizeof(text));
 	if (rc < 0) {
 		request_finish(e, q, rc, text);
-	} else if (deadline_ns != 0) {
-		e->next_deadline_ns = MIN(e->next_deadline_ns, deadline_ns);
+	} else if (q->deadline_ns != 0) {
+		e->next_deadline_ns = MIN(e->next_deadline_ns, q->deadline_ns);
 		acquire_admit(e, q);
 	} else if (all_in_place(e, q)) {
-		hold_items(e, q);
-		request_finish(e, q, 0, "");
+		finish_there(e, q);
 	} else {
 		request_finish(e, q, -ETIMEDOUT, "not in place, and the timeout says not to wait");
 	}
+}
+
+static void acquire_call(struct engine *e, struct request *q, uint8_t place, uint8_t access,
+			 uint64_t deadline_ns)
+{
+	stat_add(STAT(e, misses), 1);
+	if (q != NULL) {
+		q->access = access;
+		q->deadline_ns = deadline_ns;
+		acquire_begin(e, q, place);
+	}
 	requests_settle(e);
+}
+
+void engine_acquire(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
+		    size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns, uint64_t now_ns)
+{
+	e->now_ns = now_ns;
+	acquire_call(e, request_new(e, h, id, REQUEST_ACQUIRE, t, n), place, access, deadline_ns);
+}
+
+void engine_acquire_on(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
+		       size_t n, uint8_t place, uint8_t access, uint64_t deadline_ns,
+		       uint64_t now_ns)
+{
+	struct request *q;
+
+	e->now_ns = now_ns;
+	q = request_new(e, h, id, REQUEST_ACQUIRE, t, n);
+	if (q != NULL && place == PROTOCOL_PLACE_HOST) {
+		request_finish(e, q, -ENODEV, "acquire_on is for the places of gpus");
+		q = NULL;
+	}
+	if (q != NULL)
+		q->on = h->fences != NULL;
+	acquire_call(e, q, place, access, deadline_ns);
 }

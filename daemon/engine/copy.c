@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/engine/deferred.h"
+#include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/move.h"
@@ -71,6 +73,15 @@ static void leave_to_pin(struct engine *e, struct request *q, uint32_t tensor)
 		request_wake(e, q);
 }
 
+static void wait_for_move(struct engine *e, struct request *q, struct item *item,
+			  const struct move *m)
+{
+	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor))
+		request_finish(e, q, -EIO, m->cause);
+	else if (!list_linked(&item->link))
+		item_wait(e, item);
+}
+
 void copy_step(struct engine *e, struct request *q)
 {
 	struct item *item = &q->items[0];
@@ -90,8 +101,7 @@ void copy_step(struct engine *e, struct request *q)
 		return;
 	}
 	if (r->move != 0) {
-		if (!list_linked(&item->link))
-			item_wait(e, item);
+		wait_for_move(e, q, item, move_get(e, r->move));
 		return;
 	}
 	if (r->front != DEVICE_NONE) {

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "daemon/engine/deferred.h"
+#include "daemon/engine/failed.h"
+#include "daemon/engine/fence.h"
 #include "daemon/engine/holder.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
@@ -23,7 +26,6 @@ _Static_assert((int)POLICY_TIER_HBM == (int)TIER_KIND_HBM &&
 	       "policies and tiers number alike");
 _Static_assert((int)STATS_TIERS == (int)TIER_KINDS && (int)STATS_CLASSES == (int)ENGINE_CLASSES,
 	       "the stats page has a row a tier and class");
-_Static_assert(STATS_DEVICES == ENGINE_DEVICES_MAX, "a row a device");
 
 uint64_t engine_records_bytes(uint32_t tensors)
 {
@@ -63,7 +65,6 @@ static int open_devices(struct engine *e, struct err *err)
 			e->nvme_first = e->nvme_first == DEVICE_NONE ? (uint8_t)i : e->nvme_first;
 		}
 		stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
-		stat_set(STAT(e, device[i].limit_bytes), extents_capacity(d->extents));
 	}
 	ASSERT(e->dram != DEVICE_NONE);
 	return 0;
@@ -137,6 +138,7 @@ static void open_lists(struct engine *e)
 	list_init(&e->running);
 	list_init(&e->woken);
 	list_init(&e->moves);
+	list_init(&e->failed);
 	e->next_deadline_ns = e->poll_at_ns = ENGINE_NEVER;
 	e->free_first = TENSOR_NONE;
 	e->shadow_first[SHADOW_DRAM] = e->shadow_first[SHADOW_NVME] = TENSOR_NONE;
@@ -185,6 +187,7 @@ static void free_requests(struct engine *e, struct list *holders)
 		requests_drop_holder(e, h);
 		for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++)
 			free(h->slabs[i]);
+		fences_forget(e, h);
 		list_remove(&h->link);
 		free(h);
 	}
@@ -247,7 +250,11 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 
 	ASSERT_OBJ(e, ENGINE_MAGIC);
 	e->now_ns = now_ns;
+	/* Unpins of streams make no sound either. */
+	if (e->waiting > 0 || e->doomed_count > 0 || !list_empty(&e->failed))
+		deferred_look(e);
 	next = holders_turn(e);
+	next = MIN(next, failed_turn(e));
 	next = MIN(next, tensors_turn(e));
 	next = MIN(next, slabs_turn(e));
 	next = MIN(next, requests_turn(e));

@@ -37,6 +37,9 @@ struct engine_hooks {
 			 uint64_t value, const char *text);
 	/* A dead holder's last fact was taken over: its pin table is not looked at any more. */
 	void (*holder_gone)(void *ctx, struct holder *holder);
+	/* Optional. What the holder keeps in its tables makes no sense; it is told once, and those
+	 * tables are not read any more. It is to be dropped, by the rules for such clients. */
+	void (*misbehaves)(void *ctx, struct holder *holder, const char *text);
 	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told;
 	 * engine_slab_gone() or its death answers. */
 	void (*slab_unmap)(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
@@ -151,8 +154,8 @@ void engine_acquire(struct engine *e, struct holder *h, uint32_t request,
 void engine_acquire_on(struct engine *e, struct holder *h, uint32_t request,
 		       const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
 		       uint64_t deadline_ns, uint64_t now_ns);
-/* Takes in what is due in the holder's rings of deferred releases: cheap when they are empty. The
- * engine does it by itself before it looks for unpins. */
+/* Takes in what is due in the holder's rings of deferred releases, all of them; for when the client
+ * says that one is full. The engine does it by itself before it looks for unpins. */
 void engine_deferred(struct engine *e, struct holder *h, uint64_t now_ns);
 void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "daemon/engine/deferred.h"
+#include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -28,12 +30,33 @@ static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int 
 	return rc;
 }
 
+static int wait_by_poll(struct engine *e, struct request *q)
+{
+	q->polling = true;
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	return -EAGAIN;
+}
+
+/* The write pins in the way are the caller's own, and its streams will end them. */
+static bool released_by_stream(struct engine *e, const struct request *q, uint32_t tensor)
+{
+	struct pins pins;
+
+	pins_scan(e, tensor, q->holder, &pins);
+	return pins.foreign_pid == 0 && !deferred_plain_pin(q->holder, tensor);
+}
+
 /* Whether nvme holds what the tensor holds, or zeros do. 0: yes; -EAGAIN: a move is on its way. */
 static int flush_item(struct engine *e, struct request *q, struct item *item)
 {
 	struct record *r = record_of(e, item->tensor);
 	int rc;
 
+	if (r->move != 0 && move_failed(move_get(e, r->move))) {
+		/* What its clients believe to hold never came: nobody is told that it is safe. */
+		snprintf(q->cause, sizeof(q->cause), "%s", move_get(e, r->move)->cause);
+		return -EIO;
+	}
 	if (r->move != 0) {
 		item_wait(e, item);
 		return -EAGAIN;
@@ -42,13 +65,13 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 		return 0;
 	if (r->wanted > 0 && r->wanted_device != r->front) {
 		/* Somebody waits to take the front elsewhere and would void the clean. */
-		q->polling = true;
-		e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
-		return -EAGAIN;
+		return wait_by_poll(e, q);
 	}
 	rc = move_clean(e, item->tensor, true, false, XFER_WRITE_BACK);
 	if (rc == -EALREADY)
 		return 0;
+	if (rc == -EBUSY && released_by_stream(e, q, item->tensor))
+		return wait_by_poll(e, q);
 	if (rc < 0)
 		return flush_text(e, q, item->tensor, rc);
 	if (r->move == 0)
@@ -122,7 +145,7 @@ static bool is_flushable(const struct engine *e, uint32_t tensor, uint16_t ns)
 	const struct record *r = &e->records[tensor];
 
 	return (r->flags & (RECORD_LIVE | RECORD_DOOMED | RECORD_SMALL)) == RECORD_LIVE &&
-	       r->name_space == ns && r->front != DEVICE_NONE;
+	       r->name_space == ns && (r->front != DEVICE_NONE || r->move != 0);
 }
 
 /* All of the namespace: the handles of what stands in a mapped tier now. */

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -63,6 +65,7 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 			      .first = TENSOR_NONE,
 			      .user = user };
 	list_init(&h->requests);
+	list_init(&h->granted);
 	list_push_back(&e->holders, &h->link);
 	e->holder_table[id] = h;
 	e->name_spaces[ns].connections++;
@@ -94,6 +97,8 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	h->dead = h->stopped = true; /* its pins count no more, whatever their number */
 	requests_drop_holder(e, h);
 	slabs_holder_gone(e, h);
+	fences_forget(e, h);
+	e->failed_at_ns = now_ns; /* perhaps they were the last ones */
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
 	tensor_destroy_some(e, &h->first);
@@ -161,10 +166,21 @@ uint64_t holders_turn(struct engine *e)
 	return next;
 }
 
+/* Where clients may pin it. */
+static uint8_t used_at(struct engine *e, uint32_t tensor)
+{
+	const struct record *r = &e->records[tensor];
+
+	if (state_of(e, tensor) == STATE_FILLING)
+		return move_get(e, r->move)->to;
+	return r->front;
+}
+
 void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t place, uint8_t access,
 		 uint64_t now_ns)
 {
 	struct record *r;
+	uint8_t device;
 
 	e->now_ns = now_ns;
 	stat_add(STAT(e, hits_logged), 1);
@@ -172,13 +188,14 @@ void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t pla
 		return;
 	r = &e->records[index];
 	/* A try that missed is logged too; the one that hits after it counts. */
-	if (r->front == DEVICE_NONE || e->devices[r->front].place != place)
+	device = used_at(e, index);
+	if (device == DEVICE_NONE || e->devices[device].place != place)
 		return;
 	if (r->hold_holder == h->id)
 		r->hold_until_ns = 0;
 	r->flags &= (uint16_t)~RECORD_HINTED;
 	if ((access & ACCESS_DISCARD) != 0 && state_of(e, index) == STATE_RESIDENT)
 		front_settle(e, index); /* before a reader has to ask for it */
-	policy_tell(e, index, POLICY_EVENT_USED, (uint8_t)device_kind(e, r->front),
-		    POLICY_TIER_NONE, access);
+	policy_tell(e, index, POLICY_EVENT_USED, (uint8_t)device_kind(e, device), POLICY_TIER_NONE,
+		    access);
 }

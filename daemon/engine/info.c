@@ -40,7 +40,8 @@ static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t roo
 	info.tensor_bytes = r->bytes;
 	info.version = r->version;
 	if (r->front != DEVICE_NONE)
-		info.dirty = pins.written || (r->sources & ~front_source(e, r)) == 0;
+		info.dirty = (pins.written && info.state != STATE_FAILED) ||
+			     (r->sources & ~front_source(e, r)) == 0;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		if (r->sources & 1u << kind)
 			info.stored_bytes[kind] =

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/failed.h"
+#include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -15,7 +17,7 @@
 struct sums {
 	uint64_t used[ENGINE_DEVICES_MAX], closed[ENGINE_DEVICES_MAX];
 	uint64_t resident[TIER_KINDS];
-	uint64_t ready, wanted; /* of records */
+	uint64_t ready, wanted, granted; /* of records */
 	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
 };
 
@@ -37,6 +39,27 @@ static void add_blocks(struct engine *e, struct sums *sums, const struct block *
 			add_extent(e, sums, blocks[i].device, blocks[i].node, tensor);
 }
 
+/* Clients are shown this place and no other. */
+static void check_place(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node)
+{
+	uint64_t word1 = atomic_load_explicit(&e->descriptors[tensor].word1, memory_order_relaxed);
+
+	ASSERT(word0_place(word0_of(e, tensor)) == e->devices[device].place);
+	ASSERT(word1 == word1_make(device, replica_offset(e, device, node)));
+}
+
+/* A fill shows where the front will be, and whether it still may come. */
+static void check_filling(struct engine *e, uint32_t tensor, const struct record *r, uint8_t state)
+{
+	const struct move *m = move_get(e, r->move);
+
+	ASSERT(m->kind == MOVE_FILL && (state == STATE_FAILED) == move_failed(m));
+	check_place(e, tensor, m->to, m->to_node);
+	ASSERT(list_linked(&m->failed_link) == (m->phase == MOVE_FAILED));
+	if (m->phase == MOVE_FAILED)
+		ASSERT(m->in_flight == 0 && m->failure < 0);
+}
+
 static void check_front(struct engine *e, uint32_t tensor, const struct record *r)
 {
 	uint64_t word0 = word0_of(e, tensor);
@@ -44,14 +67,17 @@ static void check_front(struct engine *e, uint32_t tensor, const struct record *
 	bool unfilled = front_unfilled(e, tensor);
 
 	ASSERT(state < STATE_COUNT && state != STATE_EVICTING); /* never across calls */
-	if (r->front == DEVICE_NONE) {
-		ASSERT(state == STATE_ABSENT || state == STATE_FILLING);
+	ASSERT(r->front == DEVICE_NONE || front_node(e, r) != EXTENT_NONE);
+	if (state == STATE_FILLING || state == STATE_FAILED) {
+		check_filling(e, tensor, r, state);
 		return;
 	}
-	ASSERT(state == STATE_RESIDENT || state == STATE_DROPPING);
-	ASSERT(state == STATE_RESIDENT || r->move != 0);
-	ASSERT(front_node(e, r) != EXTENT_NONE);
-	ASSERT(word0_place(word0) == e->devices[r->front].place);
+	if (r->front == DEVICE_NONE) {
+		ASSERT(state == STATE_ABSENT);
+		return;
+	}
+	ASSERT(state == STATE_RESIDENT || (state == STATE_DROPPING && r->move != 0));
+	check_place(e, tensor, r->front, front_node(e, r));
 	/* A front has the current bytes unless its writer has not said `filled`. */
 	if (state == STATE_RESIDENT)
 		ASSERT(unfilled || (r->sources & front_source(e, r)) != 0);
@@ -70,7 +96,7 @@ static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, con
 		add_blocks(e, sums, &m->fresh, 1, tensor);
 	/* A pinned front neither moves nor goes; a clean leaves it where it is. */
 	if (state_of(e, tensor) == STATE_DROPPING)
-		ASSERT(m->kind == MOVE_FILL || m->kind == MOVE_COMPACT);
+		ASSERT(m->kind == MOVE_COMPACT);
 }
 
 /* What reclaim and prefetch count on. */
@@ -106,6 +132,7 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 	}
 	sums->ready += r->ready;
 	sums->wanted += r->wanted;
+	sums->granted += r->granted;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		if (r->sources & 1u << kind)
 			sums->resident[kind] +=
@@ -140,6 +167,33 @@ static void check_items(struct sums *sums, const struct list *requests)
 	}
 }
 
+/* A fence is out for each request that was answered early, and each of those waits for moves. */
+static void check_granted(const struct engine *e, struct sums *sums)
+{
+	const struct list *it, *it2;
+
+	list_for_each (it, &e->holders) {
+		const struct holder *h = list_entry(it, struct holder, link);
+		unsigned n = 0;
+
+		list_for_each (it2, &h->granted) {
+			const struct request *q = list_entry(it2, struct request, holder_link);
+			size_t open = 0;
+
+			for (size_t i = 0; i < q->n; i++) {
+				ASSERT(q->items[i].node == EXTENT_NONE && q->items[i].wanted);
+				sums->ready -= q->items[i].ready;
+				open += list_linked(&q->items[i].link);
+			}
+			sums->wanted -= q->n;
+			sums->granted -= q->n;
+			ASSERT(q->granted && open > 0 && open == q->open);
+			n++;
+		}
+		ASSERT(n == fences_out(h));
+	}
+}
+
 /* What records count is what requests say. */
 static void check_requests(struct engine *e, struct sums *sums)
 {
@@ -147,7 +201,8 @@ static void check_requests(struct engine *e, struct sums *sums)
 	check_items(sums, &e->blocked);
 	for (unsigned i = 0; i < e->device_count; i++)
 		check_items(sums, &e->devices[i].queue);
-	ASSERT(sums->ready == 0 && sums->wanted == 0);
+	check_granted(e, sums);
+	ASSERT(sums->ready == 0 && sums->wanted == 0 && sums->granted == 0);
 }
 
 /* However many hints clients send, a tensor waits for one at most. */

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/piece.h"
@@ -67,6 +68,7 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 	m->begin_ns = e->now_ns;
 	list_init(&m->waiters);
 	list_init(&m->staging_link);
+	list_init(&m->failed_link);
 	list_push_back(&e->moves, &m->link);
 	e->moves_by_id[id] = m;
 	e->move_free_hint = id + 1;
@@ -228,7 +230,9 @@ int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, 
 		e->devices[device].prefetch_bytes += r->bytes;
 	if (m->from_kind == TIER_KINDS)
 		stat_add(STAT(e, fills_zero), 1);
-	publish(e, tensor, r->front == DEVICE_NONE ? STATE_FILLING : STATE_DROPPING, 0);
+	if (m->unfilled)
+		pins_clear_filled(e, tensor); /* from here on a writer may pin it, and say so */
+	publish(e, tensor, STATE_FILLING, m->unfilled ? FLAG_UNFILLED : 0);
 	log_debug(MOVE, "tensor %u: fill of %s from %s, %llu bytes", tensor,
 		  e->devices[device].tier->base.name,
 		  m->from_kind == TIER_KINDS ? "zeros" : tier_kind_name(m->from_kind),
@@ -237,11 +241,16 @@ int move_fill(struct engine *e, uint32_t tensor, uint8_t device, uint32_t node, 
 	return 0;
 }
 
-static void fill_failed(struct engine *e, struct move *m)
+void move_fill_undo(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
 
+	/* No pins: what the slots say was said of a front that never came. */
+	ASSERT(state_of(e, m->tensor) == STATE_DROPPING || state_of(e, m->tensor) == STATE_FAILED);
+	pins_clear_written(e, m->tensor);
+	pins_clear_filled(e, m->tensor);
 	replica_give(e, m->to, m->to_node);
+	m->to_node = EXTENT_NONE;
 	if (r->front != DEVICE_NONE)
 		front_reopen(e, m->tensor);
 	else
@@ -257,7 +266,7 @@ static void fill_end(struct engine *e, struct move *m)
 	if (m->for_prefetch)
 		e->devices[m->to].prefetch_bytes -= r->bytes;
 	if (m->result < 0 || m->stop) {
-		fill_failed(e, m);
+		move_fill_undo(e, m);
 		return;
 	}
 	if (to_hbm && old != DEVICE_NONE && device_kind(e, old) == TIER_KIND_HBM) {
@@ -273,15 +282,13 @@ static void fill_end(struct engine *e, struct move *m)
 		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;
 	}
-	if (m->unfilled)
-		pins_clear_filled(e, m->tensor);
-	else
+	if (!m->unfilled)
 		source_add(e, m->tensor, 1u << m->to_kind);
 	front_set(e, m->tensor, m->to);
 	if (old != DEVICE_NONE && device_kind(e, old) == TIER_KIND_HBM && !to_hbm)
 		replica_drop(e, m->tensor, TIER_KIND_HBM);
-	if (m->for_prefetch)
-		r->flags |= RECORD_HINTED;
+	if (m->for_prefetch && m->priority == XFER_PREFETCH)
+		r->flags |= RECORD_HINTED; /* nobody has asked for it meanwhile */
 	publish(e, m->tensor, STATE_RESIDENT, m->unfilled ? FLAG_UNFILLED : 0);
 }
 
@@ -421,11 +428,30 @@ static void name_failure(struct engine *e, struct move *m)
 	log_warn(MOVE, "%s", m->cause);
 }
 
+void move_tell(struct engine *e, struct move *m, bool granted)
+{
+	struct list *it, *tmp;
+
+	list_for_each_safe (it, tmp, &m->waiters) {
+		struct item *item = list_entry(it, struct item, link);
+
+		if (item->request->granted != granted)
+			continue;
+		list_remove(it);
+		request_move_ended(e, item, m);
+	}
+}
+
+void move_tell_all(struct engine *e, struct move *m)
+{
+	move_tell(e, m, true);
+	move_tell(e, m, false);
+}
+
 void move_finished(struct engine *e, struct move *m)
 {
 	bool drop = m->kind == MOVE_CLEAN && m->drop_after;
 	uint32_t tensor = m->tensor;
-	struct list *it;
 
 	static void (*const ends[])(struct engine *, struct move *) = {
 		[MOVE_FILL] = fill_end,
@@ -434,13 +460,18 @@ void move_finished(struct engine *e, struct move *m)
 		[MOVE_COPY] = copy_end,
 	};
 
+	if (m->phase == MOVE_MARKS) {
+		failed_marked(e, m);
+		return;
+	}
 	name_failure(e, m);
+	if (m->kind == MOVE_FILL && failed_under_pins(e, m))
+		return;
 	if (tensor != TENSOR_NONE) {
 		ends[m->kind](e, m);
 		count_move(e, m);
 	}
-	while ((it = list_pop_front(&m->waiters)) != NULL)
-		request_move_ended(e, list_entry(it, struct item, link), m);
+	move_tell_all(e, m);
 	if (m->request != NULL)
 		request_own_move_ended(e, m->request, m);
 	drop = drop && m->result >= 0 && !m->stop;

@@ -35,6 +35,18 @@ static inline void move_stop(struct move *m)
 {
 	m->stop = true;
 }
+/* A fill whose bytes did not come gives its extent back; the front is again what it was before. */
+void move_fill_undo(struct engine *e, struct move *m);
+/* All that wait for the move are told. `granted`: only those that were answered before it ended, or
+ * only the others. */
+void move_tell_all(struct engine *e, struct move *m);
+void move_tell(struct engine *e, struct move *m, bool granted);
+/* Whether it is a fill to `device` whose bytes may still come. */
+static inline bool move_brings(const struct move *m, uint8_t device)
+{
+	return m->kind == MOVE_FILL && m->to == device && m->phase == MOVE_RUNS && m->result == 0 &&
+	       !m->stop;
+}
 void move_piece_done(struct engine *e, struct piece *p);
 struct move *move_get(struct engine *e, uint32_t id);
 

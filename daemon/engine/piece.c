@@ -147,6 +147,7 @@ static void aim_fill(struct engine *e, struct piece *p)
 
 	if (m->from_kind == TIER_KINDS) {
 		aim(p, m->to, XFER_ZERO, to, NULL, n);
+		p->x.value = m->phase == MOVE_MARKS ? 0xff : 0;
 	} else if (m->from_kind == TIER_KIND_NVME) {
 		b = &map_get(e, record_of(e, m->tensor))->blocks[p->index];
 		if (b->node == EXTENT_NONE) {
@@ -343,6 +344,16 @@ static bool wants_more(const struct move *m)
 	return !m->stop && m->result == 0 && m->next_piece < m->pieces && m->in_flight < limit;
 }
 
+/* The first failure counts; what could not be marked has failed for another reason before. */
+static void fail(struct move *m, int result, const char *who, const char *why)
+{
+	if (m->result < 0)
+		return;
+	m->result = result;
+	if (m->phase == MOVE_RUNS)
+		snprintf(m->cause, sizeof(m->cause), "%s: %s", who, why);
+}
+
 void pieces_pump(struct engine *e, struct move *m)
 {
 	enum begun begun = BEGUN;
@@ -352,10 +363,8 @@ void pieces_pump(struct engine *e, struct move *m)
 		list_remove(&m->staging_link);
 	while (wants_more(m) && begun != BEGUN_WAITS) {
 		begun = piece_begin(e, m);
-		if (begun == BEGUN_FAILED) {
-			m->result = -ENOMEM;
-			snprintf(m->cause, sizeof(m->cause), "no memory for a transfer");
-		}
+		if (begun == BEGUN_FAILED)
+			fail(m, -ENOMEM, "tierd", "no memory for a transfer");
 	}
 	if (begun == BEGUN_WAITS) {
 		list_push_back(&e->staging_waiters[direction_of(m)], &m->staging_link);
@@ -370,12 +379,9 @@ static void piece_failed(struct engine *e, struct piece *p)
 	struct move *m = p->move;
 
 	stat_add(p->x.op == XFER_READ ? STAT(e, read_errors) : STAT(e, write_errors), 1);
-	if (m->result < 0)
-		return;
 	/* Bytes that do not match their checksum are an I/O error to whoever waits for them. */
-	m->result = p->x.result == -EBADMSG ? -EIO : p->x.result;
-	snprintf(m->cause, sizeof(m->cause), "%s: %s", e->devices[p->device].tier->base.name,
-		 p->x.cause[0] != '\0' ? p->x.cause : strerror(-p->x.result));
+	fail(m, p->x.result == -EBADMSG ? -EIO : p->x.result, e->devices[p->device].tier->base.name,
+	     p->x.cause[0] != '\0' ? p->x.cause : strerror(-p->x.result));
 }
 
 static void piece_succeeded(struct engine *e, struct piece *p)

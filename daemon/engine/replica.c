@@ -2,6 +2,7 @@
 #include "daemon/engine/replica.h"
 
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/move.h"
 #include "daemon/engine/slabs.h"
 
 uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes)
@@ -27,18 +28,11 @@ void *replica_address(const struct engine *e, uint8_t device, uint32_t node)
 
 void replica_count_reserved(struct engine *e, enum tier_kind kind)
 {
-	uint64_t here[ENGINE_DEVICES_MAX] = { 0 }, used = 0;
+	uint64_t used = 0;
 
-	for (unsigned i = 0; i < e->device_count; i++) {
-		const struct device *d = &e->devices[i];
-		uint64_t bytes = extents_used(d->extents) - d->closed_bytes;
-
-		if (device_kind(e, (uint8_t)i) != kind)
-			continue;
-		here[d->lane] += bytes;
-		stat_set(STAT(e, device[d->lane].reserved_bytes), here[d->lane]);
-		used += bytes;
-	}
+	for (unsigned i = 0; i < e->device_count; i++)
+		if (device_kind(e, (uint8_t)i) == kind)
+			used += extents_used(e->devices[i].extents) - e->devices[i].closed_bytes;
 	stat_set(STAT(e, tier[kind].reserved_bytes), used);
 	if (used > atomic_load_explicit(STAT(e, tier[kind].peak_bytes), memory_order_relaxed))
 		stat_set(STAT(e, tier[kind].peak_bytes), used);
@@ -217,24 +211,42 @@ void front_set(struct engine *e, uint32_t tensor, uint8_t device)
 		policy_tell(e, tensor, POLICY_EVENT_MOVED, to, from, 0);
 }
 
+/* Where clients are to look for the tensor in this state: where a fill brings it, from the moment
+ * on that the old front is closed; else at the front. */
+static uint64_t place_shown(struct engine *e, const struct record *r, uint8_t state,
+			    uint8_t *ret_place)
+{
+	const struct move *m = r->move != 0 ? move_get(e, r->move) : NULL;
+	uint8_t device = r->front;
+	uint32_t node;
+
+	if (m != NULL && m->kind == MOVE_FILL && state != STATE_RESIDENT && state != STATE_ABSENT)
+		device = m->to;
+	*ret_place = PROTOCOL_PLACE_HOST;
+	if (device == DEVICE_NONE)
+		return 0;
+	node = device == r->front ? front_node(e, r) : m->to_node;
+	*ret_place = e->devices[device].place;
+	return word1_make(device, replica_offset(e, device, node));
+}
+
 void publish(struct engine *e, uint32_t tensor, uint8_t state, uint16_t flags)
 {
 	struct descriptor *d = &e->descriptors[tensor];
 	const struct record *r = record_of(e, tensor);
-	uint32_t generation = word0_generation(word0_of(e, tensor));
-	uint8_t place = PROTOCOL_PLACE_HOST;
+	uint64_t was = word0_of(e, tensor);
+	uint8_t place;
+	uint64_t word1 = place_shown(e, r, state, &place);
 
 	if (r->flags & RECORD_LARGE)
 		flags |= FLAG_LARGE;
 	if (r->flags & RECORD_DOOMED)
 		flags |= FLAG_DOOMED;
-	if (r->front != DEVICE_NONE) {
-		place = e->devices[r->front].place;
-		atomic_store_explicit(
-			&d->word1,
-			word1_make(r->front, replica_offset(e, r->front, front_node(e, r))),
-			memory_order_relaxed);
-	}
+	/* Pins may stand in these states, and who holds one relies on word1. */
+	if (word0_state(was) == STATE_RESIDENT || word0_state(was) == STATE_FILLING ||
+	    word0_state(was) == STATE_EVICTING)
+		ASSERT(word1 == atomic_load_explicit(&d->word1, memory_order_relaxed));
+	atomic_store_explicit(&d->word1, word1, memory_order_relaxed);
 	/* seq_cst: pairs with the client's pin and re-read (pins.c); also releases word1. */
-	atomic_store(&d->word0, word0_make(generation, state, place, flags));
+	atomic_store(&d->word0, word0_make(word0_generation(was), state, place, flags));
 }

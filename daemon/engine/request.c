@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/deferred.h"
+#include "daemon/engine/failed.h"
+#include "daemon/engine/fence.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
@@ -81,14 +84,24 @@ void item_wait(struct engine *e, struct item *item)
 
 	if (!list_linked(&item->link))
 		list_push_back(&m->waiters, &item->link);
+	if (m->phase == MOVE_FAILED) /* for the last unpin */
+		e->failed_at_ns = MIN(e->failed_at_ns, e->now_ns + POLL_NS);
 }
 
 void request_move_ended(struct engine *e, struct item *item, const struct move *m)
 {
 	struct request *q = item->request;
-	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch && m->to == q->device) ||
+	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch && m->to == q->device &&
+			 !move_failed(m)) ||
 			(m->kind == MOVE_CLEAN && q->kind == REQUEST_FLUSH);
 
+	if (q->granted) {
+		fence_item_ended(e, item, m);
+		return;
+	}
+	if (item->arriving)
+		q->arriving--;
+	item->arriving = false;
 	if (concerns && m->result < 0 && q->result == 0) {
 		q->result = m->result;
 		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
@@ -138,10 +151,9 @@ void look_at_queues(struct engine *e)
 		e->devices[i].look = true;
 }
 
-static void unlink_request(struct engine *e, struct request *q)
+/* It is on no list any more, and holds nothing that others wait for. */
+static void leave_lists(struct engine *e, struct request *q)
 {
-	forget_own_moves(e, q);
-	acquire_release_items(e, q);
 	list_remove(&q->link);
 	list_remove(&q->woken_link);
 	list_remove(&q->holder_link);
@@ -150,6 +162,13 @@ static void unlink_request(struct engine *e, struct request *q)
 	stat_set(STAT(e, waiting), e->waiting);
 	e->unblocked = true; /* others may have waited for what it held */
 	look_at_queues(e);
+}
+
+static void unlink_request(struct engine *e, struct request *q)
+{
+	forget_own_moves(e, q);
+	acquire_release_items(e, q);
+	leave_lists(e, q);
 }
 
 static void count_stall(struct engine *e, const struct request *q)
@@ -176,6 +195,15 @@ void request_finish(struct engine *e, struct request *q, int result, const char 
 	e->params.hooks.complete(e->params.hooks.ctx, q->holder, q->id, result, 0, text);
 	q->magic = 0;
 	free(q);
+}
+
+void request_grant(struct engine *e, struct request *q, uint64_t token)
+{
+	count_stall(e, q);
+	leave_lists(e, q);
+	q->granted = true;
+	list_push_back(&q->holder->granted, &q->holder_link);
+	e->params.hooks.complete(e->params.hooks.ctx, q->holder, q->id, 0, token, "");
 }
 
 void requests_drop_holder(struct engine *e, struct holder *h)
@@ -313,6 +341,8 @@ static void run_queue(struct engine *e, uint8_t device)
 
 void requests_settle(struct engine *e)
 {
+	if (e->again)
+		deferred_look(e);
 	do {
 		finish_orphans(e);
 		run_woken(e);

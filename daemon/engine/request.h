@@ -23,6 +23,8 @@ uint64_t requests_turn(struct engine *e);
 void requests_drop_holder(struct engine *e, struct holder *h);
 /* Answers and forgets a request. */
 void request_finish(struct engine *e, struct request *request, int result, const char *text);
+/* Answers an acquire whose open items all arrive; what is left of it stores the fence. */
+void request_grant(struct engine *e, struct request *request, uint64_t token);
 /* Something has changed that may let a queue go on: an end of a move, an unpin, the time. */
 void look_at_queues(struct engine *e);
 void request_wake(struct engine *e, struct request *request);

@@ -73,8 +73,9 @@ struct record {
 	struct shadow_link shadow[SHADOWS];
 	uint32_t owner; /* holder id (unnamed); namespace for names is `name_space` */
 	/* As many as all clients can have outstanding, which is more than 16 bits hold. */
-	uint32_t ready;  /* running requests that found it in place and wait for the rest */
-	uint32_t wanted; /* requests in progress that want it at wanted_device */
+	uint32_t ready;   /* running requests that found it in place and wait for the rest */
+	uint32_t wanted;  /* requests in progress that want it at wanted_device */
+	uint32_t granted; /* of those, requests that were answered before all of it was there */
 	uint16_t name_space;
 	uint16_t flags;
 	uint8_t wanted_device;
@@ -140,6 +141,12 @@ struct holder {
 	struct fence *fences; /* NULL: it has none, nor the next two */
 	const struct stream_word *streams;
 	struct deferred_ring *deferred;
+	struct fence_pool *pool;         /* fence.c; NULL until the first is handed out */
+	struct list granted;             /* requests that were answered and store a fence yet */
+	uint32_t deferred_used;          /* bits: rings that ever had an entry */
+	uint32_t deferred_probe;         /* of the others: looked at next */
+	uint32_t deferred_head[STREAMS]; /* the daemon's own: what the client sees is a copy */
+	bool misbehaves;                 /* its rings make no sense and are not read any more */
 	int pid;
 	uint16_t name_space;
 	bool stopped, dead;
@@ -164,6 +171,7 @@ struct item {
 	uint32_t generation;
 	uint32_t node;    /* extent reserved for it, EXTENT_NONE */
 	bool ready;       /* counted in record.ready */
+	bool arriving;    /* counted in request.arriving */
 	bool wanted;      /* counted in record.wanted */
 	struct list link; /* move.waiters, or request.todo */
 };
@@ -185,6 +193,13 @@ struct request {
 	struct list todo; /* RUNNING acquires and flushes: items to be looked at next */
 	size_t open;      /* items begun and not ready */
 	bool polling;     /* some item waits for an unpin */
+	/* acquire_on */
+	bool on;         /* may be answered early: its holder has fences */
+	bool granted;    /* was answered; stores the fence when the last open item's move ends */
+	size_t arriving; /* open items whose fill is under way; they may be pinned once granted */
+	uint32_t fence;
+	uint64_t fence_value;
+	uint32_t failed; /* granted: the first item that failed; with `result` */
 	/* copy */
 	bool in;
 	uint64_t offset, bytes;
@@ -207,13 +222,20 @@ enum move_kind {
 	MOVE_SYNC,    /* fdatasync of one device for a flush; of no tensor */
 };
 
+/* What becomes of a fill that fails under pins; see failed.c. */
+enum move_phase {
+	MOVE_RUNS,
+	MOVE_MARKS,  /* FAILED; its extent is filled with 0xff */
+	MOVE_FAILED, /* FAILED; nothing in flight, waits for the last pin */
+};
+
 #define MOVE_MAGIC 0x6d6f7665u
 struct move {
 	uint32_t magic, id;
 	struct list link;    /* e->moves */
 	struct list waiters; /* struct item: to be looked at when it ends */
 	uint32_t tensor;
-	uint8_t kind, priority;
+	uint8_t kind, priority, phase;
 	uint8_t from,
 		to; /* devices; from DEVICE_NONE: nvme blocks or zeros; to DEVICE_NONE: nvme */
 	uint8_t from_kind, to_kind; /* TIER_KINDS: zeros */
@@ -228,6 +250,8 @@ struct move {
 	struct list staging_link; /* waits for a staging slot */
 	int result;
 	char cause[192];
+	int failure;                      /* phase: what made the fill fail; `cause` says it */
+	struct list failed_link;          /* MOVE_FAILED: e->failed */
 	struct request *request;          /* MOVE_COPY, MOVE_SYNC; NULL when it was cancelled */
 	struct block fresh;               /* MOVE_COPY inwards: the block's new place */
 	uint64_t copy_offset, copy_bytes; /* MOVE_COPY: range in the tensor, within one block */
@@ -306,6 +330,8 @@ struct engine {
 	uint32_t *doomed; /* destroyed, still pinned or moving */
 	uint32_t doomed_count, doomed_room;
 	uint64_t doomed_at_ns, doomed_wait_ns;
+	struct list failed; /* moves: FAILED fronts that are pinned */
+	uint64_t failed_at_ns, failed_wait_ns;
 	uint32_t *backoff;
 	uint32_t backoff_count, backoff_room;
 	uint64_t backoff_at_ns;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -376,7 +377,11 @@ static bool bury(struct engine *e, uint32_t tensor)
 	uint32_t generation = word0_generation(word0_of(e, tensor)) + 1;
 
 	if (r->move != 0) {
-		move_stop(move_get(e, r->move));
+		struct move *m = move_get(e, r->move);
+
+		/* Who was let in before has its bytes, or 0xff, as long as it pins them. */
+		if (m->kind != MOVE_FILL || !pins_any(e, tensor))
+			move_stop(m);
 		return false;
 	}
 	if (r->wanted > 0 || r->ready > 0)
@@ -390,6 +395,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 	count_committed(e, r, false);
+	atomic_store_explicit(&d->word1, 0, memory_order_relaxed);
 	atomic_store(&d->word0, word0_make(generation == 0 ? 1 : generation, STATE_ABSENT,
 					   PROTOCOL_PLACE_HOST, 0));
 	give_index(e, tensor);

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
+#include "libclient/protocol/pin.h"
 
 static void on_complete(void *ctx, struct holder *holder, uint32_t request, int result,
 			uint64_t value, const char *text)
@@ -14,6 +16,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(request < RIG_REQUESTS && !c->answered[request]);
 	c->answered[request] = true;
 	c->result[request] = result;
+	c->value[request] = value;
 	snprintf(c->text[request], sizeof(c->text[request]), "%s", text);
 }
 
@@ -23,6 +26,13 @@ static void on_slab_unmap(void *ctx, struct holder *holder, unsigned device, uin
 
 	c->unmaps++;
 	c->unmap_offset = offset;
+}
+
+static void on_misbehaves(void *ctx, struct holder *holder, const char *text)
+{
+	struct rig_client *c = engine_holder_user(holder);
+
+	c->misbehaved++;
 }
 
 static void on_holder_gone(void *ctx, struct holder *holder)
@@ -36,7 +46,8 @@ struct rig *rig_open(struct world_shape shape)
 				      .submit = world_submit,
 				      .complete = on_complete,
 				      .holder_gone = on_holder_gone,
-				      .slab_unmap = on_slab_unmap };
+				      .slab_unmap = on_slab_unmap,
+				      .misbehaves = on_misbehaves };
 
 	world_open(&r->world, 1, shape, policy_all[0], &hooks);
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)
@@ -47,11 +58,14 @@ struct rig *rig_open(struct world_shape shape)
 void rig_rejoin(struct rig *r, unsigned client)
 {
 	struct rig_client *c = &r->client[client];
+	struct holder_tables tables = { c->pins, c->fences, c->streams, c->deferred };
 	struct err err = ERR_INIT;
 
-	ASSERT(engine_holder_add(r->world.engine, "a", 1,
-				 &(struct holder_tables){ .pins = c->pins }, 100 + (int)client, c,
-				 &c->holder, &err) == 0);
+	memset(c->fences, 0, sizeof(c->fences));
+	memset(c->streams, 0, sizeof(c->streams));
+	memset(c->deferred, 0, sizeof(c->deferred));
+	ASSERT(engine_holder_add(r->world.engine, "a", 1, &tables, 100 + (int)client, c, &c->holder,
+				 &err) == 0);
 }
 
 void rig_settle(struct rig *r, unsigned ms)
@@ -67,7 +81,8 @@ void rig_settle(struct rig *r, unsigned ms)
 void rig_close(struct rig *r)
 {
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)
-		engine_holder_die(r->world.engine, r->client[i].holder, r->world.now_ns);
+		if (r->client[i].holder != NULL)
+			engine_holder_die(r->world.engine, r->client[i].holder, r->world.now_ns);
 	rig_settle(r, 1000);
 	for (unsigned k = 0; k < TIER_KINDS; k++)
 		ASSERT(r->world.stats->tier[k].reserved_bytes == 0);
@@ -136,6 +151,8 @@ char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t plac
 		atomic_fetch_or(slot, PIN_FILLED);
 	ASSERT(word0_state(rig_word0(r, t)) == STATE_RESIDENT);
 	ASSERT(word0_place(rig_word0(r, t)) == place);
+	engine_used(r->world.engine, r->client[client].holder, t.index, place, access,
+		    r->world.now_ns);
 	word1 = atomic_load(&r->world.descriptors[t.index].word1);
 	return r->world.devices[word1_arena(word1)].memory + word1_offset(word1);
 }
@@ -143,4 +160,61 @@ char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t plac
 void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access)
 {
 	atomic_fetch_sub(&r->client[client].pins[t.index], counts(access));
+}
+
+void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		    size_t n, uint8_t place, uint8_t access)
+{
+	struct rig_client *c = &r->client[client];
+
+	c->answered[id] = false;
+	engine_acquire_on(r->world.engine, c->holder, id, t, n, place, access, ENGINE_NEVER,
+			  r->world.now_ns);
+	engine_check(r->world.engine);
+}
+
+char *rig_try(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access)
+{
+	pin_slot *slot = &r->client[client].pins[t.index];
+	uint64_t old, word0, word1;
+
+	ASSERT(pin_raise(slot, access, &old));
+	word0 = rig_word0(r, t);
+	if ((word0_state(word0) != STATE_RESIDENT && word0_state(word0) != STATE_FILLING) ||
+	    word0_place(word0) != place || word0_generation(word0) != t.generation) {
+		ASSERT(pin_lower(slot, access, &old));
+		return NULL;
+	}
+	if (access & ACCESS_DISCARD)
+		atomic_fetch_or(slot, PIN_FILLED);
+	word1 = atomic_load(&r->world.descriptors[t.index].word1);
+	return r->world.devices[word1_arena(word1)].memory + word1_offset(word1);
+}
+
+void rig_defer(struct rig *r, unsigned client, unsigned stream, struct wire_handle t,
+	       uint8_t access, uint64_t value)
+{
+	struct deferred_ring *ring = &r->client[client].deferred[stream];
+	uint32_t tail = atomic_load(&ring->tail);
+
+	ASSERT(tail - atomic_load(&ring->head) < DEFERRED_ENTRIES);
+	ring->entries[tail % DEFERRED_ENTRIES] = (struct deferred_entry){ t.index, access, value };
+	atomic_store(&ring->tail, tail + 1);
+}
+
+void rig_reach(struct rig *r, unsigned client, unsigned stream, uint64_t value)
+{
+	atomic_store(&r->client[client].streams[stream].value, value);
+}
+
+bool rig_passed(struct rig *r, unsigned client, uint64_t token)
+{
+	const struct fence *f = &r->client[client].fences[fence_token_index(token)];
+
+	return atomic_load(&f->value) >= fence_token_value(token);
+}
+
+bool rig_pinned(struct rig *r, unsigned client, struct wire_handle t)
+{
+	return (atomic_load(&r->client[client].pins[t.index]) & PIN_ANY) != 0;
 }

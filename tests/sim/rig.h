@@ -13,11 +13,16 @@
 struct rig_client {
 	struct holder *holder;
 	pin_slot pins[WORLD_TENSORS];
+	struct fence fences[FENCES];
+	struct stream_word streams[STREAMS];
+	struct deferred_ring deferred[STREAMS];
 	bool answered[RIG_REQUESTS];
 	int result[RIG_REQUESTS];
 	char text[RIG_REQUESTS][256];
 	unsigned unmaps; /* asked of it; the last one: */
 	uint64_t unmap_offset;
+	uint64_t value[RIG_REQUESTS];
+	unsigned misbehaved; /* how often the engine has said so */
 };
 
 struct rig {
@@ -38,6 +43,19 @@ void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle
 /* Acquires, waits and pins. Returns where the bytes are. */
 char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
 void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access);
+/* As rig_acquire(), for a GPU's place, of several and without a deadline. */
+void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		    size_t n, uint8_t place, uint8_t access);
+/* The client's try after its request was answered: pins it as it stands, FILLING or RESIDENT, or
+ * returns NULL. */
+char *rig_try(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
+/* Leaves a pin to be lowered when stream 0 to STREAMS - 1 gets to `value`. */
+void rig_defer(struct rig *r, unsigned client, unsigned stream, struct wire_handle t,
+	       uint8_t access, uint64_t value);
+void rig_reach(struct rig *r, unsigned client, unsigned stream, uint64_t value);
+/* Whether what the token says has come to pass. */
+bool rig_passed(struct rig *r, unsigned client, uint64_t token);
+bool rig_pinned(struct rig *r, unsigned client, struct wire_handle t);
 #define RIG_UNANSWERED (-10000)
 /* Xfers come back and time passes until the request is answered, for `ms` of the world's time at
  * most. Returns the result, or RIG_UNANSWERED. */

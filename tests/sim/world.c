@@ -256,7 +256,7 @@ static void perform(struct world *w, struct xfer *x, struct world_device *d)
 		x->crc = crc32c(0, at, x->bytes);
 		break;
 	case XFER_ZERO:
-		memset(at, 0, x->bytes);
+		memset(at, x->value, x->bytes);
 		break;
 	case XFER_COPY:
 		memmove(at, d->memory + x->from, x->bytes);
@@ -264,6 +264,15 @@ static void perform(struct world *w, struct xfer *x, struct world_device *d)
 	default:
 		ASSERT(x->op == XFER_SYNC && nvme);
 	}
+}
+
+/* Whether this one is to fail, by the seed. */
+static bool fails(struct world *w, const struct flight *f)
+{
+	if (w->devices[f->device].tier.base.kind == TIER_KIND_NVME)
+		return w->fail_permille > 0 && world_below(w, 1000) < w->fail_permille;
+	return w->fail_mapped_permille > 0 && f->x->op < XFER_BACK &&
+	       world_below(w, 1000) < w->fail_mapped_permille;
 }
 
 bool world_finish_one(struct world *w)
@@ -276,8 +285,7 @@ bool world_finish_one(struct world *w)
 	i = (unsigned)world_below(w, w->flying);
 	f = w->flight[i];
 	w->flight[i] = w->flight[--w->flying];
-	if (w->devices[f.device].tier.base.kind == TIER_KIND_NVME &&
-	    world_below(w, 1000) < w->fail_permille) {
+	if (fails(w, &f)) {
 		f.x->result = world_below(w, 2) ? -EIO : -ENOSPC;
 		snprintf(f.x->cause, sizeof(f.x->cause), "injected");
 		w->failed++;

@@ -58,6 +58,7 @@ struct world {
 	 */
 	uint64_t physical_bytes;
 	uint32_t refuse_permille;
+	uint32_t fail_mapped_permille; /* of those of hbm and dram */
 	uint64_t finished, failed;
 };
 
