@@ -79,7 +79,16 @@ START_TEST(every_byte_is_right_while_memory_comes_and_goes)
 }
 END_TEST
 
+START_TEST(every_byte_is_right_when_memory_fails)
+{
+	run_seeds(&(struct stepper_trouble){
+		.shape = { 2, 1 }, .faults = true, .mapped_faults = true });
+	run_seeds(&(struct stepper_trouble){
+		.shape = { 1, 2 }, .faults = true, .mapped_faults = true, .flicker = true });
+}
+END_TEST
+
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
 	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
-	  every_byte_is_right_while_memory_comes_and_goes)
+	  every_byte_is_right_while_memory_comes_and_goes, every_byte_is_right_when_memory_fails)

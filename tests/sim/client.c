@@ -4,18 +4,63 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "libclient/protocol/pin.h"
 
 uint64_t model_word0(struct stepper *s, const struct model *m)
 {
 	return atomic_load(&s->world.descriptors[m->handle.index].word0);
 }
 
-static char *address(struct stepper *s, const struct model *m)
+char *model_address(struct stepper *s, const struct model *m)
 {
 	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
 
 	ASSERT(world_is_backed(&s->world, word1_arena(word1), word1_offset(word1), m->bytes));
 	return s->world.devices[word1_arena(word1)].memory + word1_offset(word1);
+}
+
+/* ---- picks ---- */
+
+uint64_t below(struct stepper *s, uint64_t n)
+{
+	return world_below(&s->world, n);
+}
+
+struct view *free_view(struct client *c)
+{
+	for (unsigned i = 0; i < VIEWS; i++)
+		if (!c->view[i].used)
+			return &c->view[i];
+	return NULL;
+}
+
+bool same_tensor(const struct model *m, struct wire_handle t)
+{
+	return m->live && m->handle.index == t.index && m->handle.generation == t.generation;
+}
+
+struct want *free_want(struct client *c, uint32_t *ret_id)
+{
+	for (uint32_t i = 0; i < REQUESTS; i++) {
+		if (!c->want[i].used) {
+			*ret_id = i;
+			return &c->want[i];
+		}
+	}
+	return NULL;
+}
+
+struct model *any_live(struct stepper *s, unsigned *ret)
+{
+	for (unsigned tries = 0; tries < 8; tries++) {
+		unsigned i = (unsigned)below(s, MODELS);
+
+		if (s->models[i].live) {
+			*ret = i;
+			return &s->models[i];
+		}
+	}
+	return NULL;
 }
 
 /* ---- slabs ---- */
@@ -84,24 +129,41 @@ void client_unmap_some(struct client *c, bool at_once)
 
 void client_unpin(struct client *c, struct wire_handle t, uint8_t access)
 {
-	pin_slot *slot = &c->pins[t.index];
+	uint64_t old;
 
-	ASSERT((atomic_load(slot) & PIN_MASK) > 0);
-	atomic_fetch_sub(slot, PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
+	ASSERT(pin_lower(&c->pins[t.index], access, &old));
 }
 
-bool client_try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access)
+bool client_fence_passed(const struct client *c, uint64_t token)
+{
+	return atomic_load(&c->fences[fence_token_index(token)].value) >= fence_token_value(token);
+}
+
+/* Under the own pin. FILLING will do for whoever was told of it, while its fence has not passed
+ * after the look: from then on it would be another fill. */
+static bool stands(struct client *c, const struct model *m, uint8_t place, uint64_t token)
+{
+	uint64_t w = model_word0(c->stepper, m);
+
+	if (word0_state(w) == STATE_FILLING && token != 0 && client_fence_passed(c, token))
+		w = model_word0(c->stepper, m);
+	if (word0_state(w) != STATE_RESIDENT &&
+	    (word0_state(w) != STATE_FILLING || token == 0 || client_fence_passed(c, token)))
+		return false;
+	return word0_generation(w) == m->handle.generation && word0_place(w) == place &&
+	       !(word0_flags(w) & FLAG_DOOMED);
+}
+
+bool client_try_pin_on(struct client *c, const struct model *m, uint8_t place, uint8_t access,
+		       uint64_t token)
 {
 	pin_slot *slot = &c->pins[m->handle.index];
-	uint64_t w, own = atomic_fetch_add(slot,
-					   PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0));
+	uint64_t own;
 
-	if (access & ACCESS_WRITE)
-		atomic_fetch_or(slot, PIN_WRITTEN);
-	w = model_word0(c->stepper, m);
-	if (word0_generation(w) == m->handle.generation && word0_state(w) == STATE_RESIDENT &&
-	    word0_place(w) == place && !(word0_flags(w) & FLAG_DOOMED)) {
-		if (!(word0_flags(w) & FLAG_UNFILLED) || (own & PIN_FILLED))
+	ASSERT(pin_raise(slot, access, &own));
+	if (stands(c, m, place, token)) {
+		if (!(word0_flags(model_word0(c->stepper, m)) & FLAG_UNFILLED) ||
+		    (own & PIN_FILLED))
 			return true;
 		if (access & ACCESS_DISCARD)
 			return true; /* `filled` is said when nothing can back out any more */
@@ -110,9 +172,14 @@ bool client_try_pin(struct client *c, const struct model *m, uint8_t place, uint
 	return false;
 }
 
+bool client_try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access)
+{
+	return client_try_pin_on(c, m, place, access, 0);
+}
+
 void model_scribble(struct stepper *s, struct model *m)
 {
-	char *at = address(s, m);
+	char *at = model_address(s, m);
 	uint64_t word = world_random(&s->world);
 
 	/* Every eighth byte differs from its neighbours, every write from the one before. */
@@ -123,9 +190,10 @@ void model_scribble(struct stepper *s, struct model *m)
 	}
 	memcpy(at, m->expected, m->bytes);
 	m->fuzzy = false;
+	m->writes++;
 }
 
 void model_verify(struct stepper *s, const struct model *m)
 {
-	ASSERT(m->fuzzy || memcmp(address(s, m), m->expected, m->bytes) == 0);
+	ASSERT(m->fuzzy || memcmp(model_address(s, m), m->expected, m->bytes) == 0);
 }

@@ -8,10 +8,20 @@
 #include "tests/sim/stepper.h"
 
 uint64_t model_word0(struct stepper *s, const struct model *m);
+/* Where the descriptor says that the tensor stands. */
+char *model_address(struct stepper *s, const struct model *m);
 /* Writes new bytes under the writer's pin; the oracle knows them. */
 void model_scribble(struct stepper *s, struct model *m);
 /* Under any pin: the bytes are those that the oracle knows. */
 void model_verify(struct stepper *s, const struct model *m);
+
+/* A random number below `n`. */
+uint64_t below(struct stepper *s, uint64_t n);
+/* Whether the model still stands for this tensor. */
+bool same_tensor(const struct model *m, struct wire_handle t);
+struct view *free_view(struct client *c);
+struct want *free_want(struct client *c, uint32_t *ret_id);
+struct model *any_live(struct stepper *s, unsigned *ret);
 
 /* One try at a hit, as try_pin() of libtierd. */
 bool client_try_pin(struct client *c, const struct model *m, uint8_t place, uint8_t access);
@@ -24,6 +34,10 @@ void client_unmap(struct client *c, unsigned device, unsigned slab);
 void client_unmap_some(struct client *c, bool at_once);
 /* The hook for engine_hooks.slab_unmap. */
 void client_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
+/* The try after an ACQUIRE_ON was answered with `token`: what is FILLING for it will do, too. */
+bool client_try_pin_on(struct client *c, const struct model *m, uint8_t place, uint8_t access,
+		       uint64_t token);
+bool client_fence_passed(const struct client *c, uint64_t token);
 void client_unpin(struct client *c, struct wire_handle t, uint8_t access);
 
 #endif

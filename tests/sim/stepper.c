@@ -11,22 +11,10 @@
 #include "base/log.h"
 #include "tests/sim/client.h"
 #include "tests/sim/flicker.h"
+#include "tests/sim/streams.h"
 
 static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
 				  4097, 9999, 16384, 16385, 40000, 65536, 100001, 600000 };
-
-static uint64_t below(struct stepper *s, uint64_t n)
-{
-	return world_below(&s->world, n);
-}
-
-static struct view *free_view(struct client *c)
-{
-	for (unsigned i = 0; i < VIEWS; i++)
-		if (!c->view[i].used)
-			return &c->view[i];
-	return NULL;
-}
 
 /* A discarding writer writes at once; everybody else finds what the oracle knows. */
 static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t access)
@@ -51,12 +39,11 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 	if (v == NULL)
 		client_unpin(c, m->handle, access);
 	else
-		*v = (struct view){ true, model, m->handle, place, access };
-}
-
-static bool same_tensor(const struct model *m, struct wire_handle t)
-{
-	return m->live && m->handle.index == t.index && m->handle.generation == t.generation;
+		*v = (struct view){ .used = true,
+				    .model = model,
+				    .handle = m->handle,
+				    .place = place,
+				    .access = access };
 }
 
 static void pin_all(struct client *c, const struct want *w)
@@ -64,11 +51,15 @@ static void pin_all(struct client *c, const struct want *w)
 	size_t n = 0;
 
 	while (n < w->n && same_tensor(&c->stepper->models[w->model[n]], w->handle[n]) &&
-	       client_try_pin(c, &c->stepper->models[w->model[n]], w->place, w->access))
+	       client_try_pin_on(c, &c->stepper->models[w->model[n]], w->place, w->access,
+				 w->token))
 		n++;
 	if (n == w->n) {
 		for (size_t i = 0; i < n; i++)
-			enter_view(c, w->model[i], w->place, w->access);
+			if (w->token != 0)
+				streams_enter(c, w->model[i], w);
+			else
+				enter_view(c, w->model[i], w->place, w->access);
 		return;
 	}
 	while (n-- > 0)
@@ -98,13 +89,16 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	struct client *c = engine_holder_user(holder);
 	struct want *w = &c->want[request];
 
-	ASSERT(request < REQUESTS && w->used && !w->done);
+	ASSERT(request < REQUESTS && w->used && !w->done && !c->stopped);
+	ASSERT(value == 0 || (w->on && result == 0));
 	ASSERT(result <= 0 && (result == 0) == (text[0] == '\0'));
-	ASSERT(result != -EIO || c->stepper->trouble->faults);
+	ASSERT(result != -EIO || c->stepper->trouble->faults || c->stepper->trouble->mapped_faults);
 	c->stepper->completions++;
 	c->stepper->errors += result < 0;
 	if (w->window != NULL)
 		copy_done(c, w, result);
+	c->stepper->grants += value != 0;
+	w->token = value;
 	w->done = w->acquire && result == 0;
 	w->used = w->done;
 }
@@ -116,34 +110,11 @@ static void on_holder_gone(void *ctx, struct holder *holder)
 	if (c == NULL)
 		return; /* the flicker's, which is freed by itself */
 	free(c->pins);
+	streams_close(c);
 	free(c);
 }
 
 /* ---- actions ---- */
-
-static struct want *free_want(struct client *c, uint32_t *ret_id)
-{
-	for (uint32_t i = 0; i < REQUESTS; i++) {
-		if (!c->want[i].used) {
-			*ret_id = i;
-			return &c->want[i];
-		}
-	}
-	return NULL;
-}
-
-static struct model *any_live(struct stepper *s, unsigned *ret)
-{
-	for (unsigned tries = 0; tries < 8; tries++) {
-		unsigned i = (unsigned)below(s, MODELS);
-
-		if (s->models[i].live) {
-			*ret = i;
-			return &s->models[i];
-		}
-	}
-	return NULL;
-}
 
 static uint8_t any_place(struct stepper *s)
 {
@@ -232,10 +203,14 @@ static void do_acquire(struct stepper *s, struct client *c)
 		enter_view(c, w->model[0], w->place, w->access);
 		return;
 	}
-	engine_acquire(s->world.engine, c->holder, id, w->handle, w->n, w->place, w->access,
-		       timeout == 0 && below(s, 4) ? ENGINE_NEVER
-						   : (timeout ? s->world.now_ns + timeout : 0),
-		       s->world.now_ns);
+	if (timeout == 0 && below(s, 4))
+		timeout = ENGINE_NEVER;
+	else if (timeout != 0)
+		timeout += s->world.now_ns;
+	w->on = w->place != PROTOCOL_PLACE_HOST && below(s, 2);
+	(w->on ? engine_acquire_on : engine_acquire)(s->world.engine, c->holder, id, w->handle,
+						     w->n, w->place, w->access, timeout,
+						     s->world.now_ns);
 }
 
 /* What was answered is pinned, some of it late. */
@@ -254,9 +229,11 @@ static void do_release(struct stepper *s, struct client *c)
 	struct view *v = &c->view[below(s, VIEWS)];
 	struct model *m = &s->models[v->model];
 
-	if (!v->used)
+	if (!v->used || v->deferred)
 		return;
-	if (same_tensor(m, v->handle)) {
+	if (below(s, 2) && streams_release(c, v))
+		return;
+	if (same_tensor(m, v->handle) && !v->arriving && !v->failed) {
 		model_verify(s, m);
 		if ((v->access & ACCESS_WRITE) && below(s, 2))
 			model_scribble(s, m);
@@ -348,14 +325,16 @@ static struct client *new_client(struct stepper *s, unsigned i)
 	c->name_space = i % 2;
 	c->pid = (int)(1000 + i);
 	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
-	ASSERT(engine_holder_add(s->world.engine, name_space, 1,
-				 &(struct holder_tables){ .pins = c->pins }, c->pid, c, &c->holder,
-				 &err) == 0);
+	streams_open(c);
+	ASSERT(engine_holder_add(
+		       s->world.engine, name_space, 1,
+		       &(struct holder_tables){ c->pins, c->fences, c->streams, c->deferred },
+		       c->pid, c, &c->holder, &err) == 0);
 	return c;
 }
 
-/* Killed wherever it is: its copies may have happened or not, its unnamed tensors are gone. */
-static void kill_client(struct stepper *s, struct client *c)
+/* Its copies may have happened or not, its requests are not answered any more. */
+static void stop_client(struct stepper *s, struct client *c)
 {
 	for (unsigned i = 0; i < REQUESTS; i++) {
 		struct want *w = &c->want[i];
@@ -365,10 +344,21 @@ static void kill_client(struct stepper *s, struct client *c)
 		if (w->in && same_tensor(&s->models[w->model[0]], w->handle[0]))
 			s->models[w->model[0]].fuzzy = true;
 	}
-	if (below(s, 2))
-		engine_holder_stop(s->world.engine, c->holder);
-	for (unsigned i = 0; i < REQUESTS; i++)
+	for (unsigned i = 0; i < REQUESTS; i++) {
 		free(c->want[i].window);
+		c->want[i] = (struct want){ 0 };
+	}
+	c->stopped = true;
+}
+
+/* Killed wherever it is: its unnamed tensors are gone. */
+static void kill_client(struct stepper *s, struct client *c)
+{
+	if (!c->stopped) {
+		stop_client(s, c);
+		if (below(s, 2))
+			engine_holder_stop(s->world.engine, c->holder);
+	}
 	for (unsigned d = 0; d < s->world.shape.hbm; d++)
 		for (unsigned i = 0; i < WORLD_SLABS; i++)
 			s->world.devices[d].importers[i] -= c->mapped[d][i];
@@ -396,6 +386,11 @@ static void do_kill(struct stepper *s, unsigned i)
 {
 	struct client *c = s->clients[i];
 
+	if (!c->stopped && below(s, 2)) {
+		engine_holder_stop(s->world.engine, c->holder);
+		stop_client(s, c);
+		return;
+	}
 	/* An unnamed tensor dies with the connection that made it. */
 	for (unsigned j = 0; j < MODELS; j++)
 		if (s->models[j].live && !s->models[j].named && s->models[j].maker == c->holder)
@@ -410,6 +405,10 @@ static void do_something(struct stepper *s)
 	struct client *c = s->clients[i];
 	uint64_t dice = below(s, 1000);
 
+	/* A stopped one asks for nothing, but what it has begun goes on. */
+	if (c->stopped && (dice < 300 || (dice >= 450 && dice < 577)))
+		dice = dice < 20 ? 576 : 300 + below(s, 150);
+	streams_step(c);
 	if (dice < 60)
 		do_create(s, c);
 	else if (dice < 75)
@@ -434,6 +433,8 @@ static void do_something(struct stepper *s)
 		do_physical(s);
 	else if (dice < 592)
 		world_turn(&s->world, 6 * NS_PER_S); /* what stands empty is given back */
+	else if (dice < 593)
+		streams_use_up(c);
 	else if (dice < 700)
 		world_turn(&s->world, below(s, 3 * NS_PER_MS));
 	else
@@ -448,7 +449,25 @@ static bool idle(const struct stepper *s)
 		for (unsigned j = 0; j < REQUESTS; j++)
 			if (s->clients[i]->want[j].used)
 				return false;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		for (unsigned j = 0; j < VIEWS; j++)
+			if (s->clients[i]->view[j].used)
+				return false;
 	return s->world.flying == 0;
+}
+
+static void release_all(struct client *c)
+{
+	for (unsigned j = 0; j < VIEWS; j++) {
+		struct view *v = &c->view[j];
+
+		if (!v->used || v->deferred)
+			continue;
+		v->used = false;
+		client_unpin(c, v->handle, v->access);
+	}
+	for (unsigned i = 0; i < 10; i++)
+		streams_step(c);
 }
 
 /* Nobody holds anything and no device fails: every request must be answered, within bounds. */
@@ -460,12 +479,7 @@ static void drain(struct stepper *s)
 			client_unmap_some(s->clients[i], true);
 		}
 		for (unsigned i = 0; i < CLIENTS; i++)
-			for (unsigned j = 0; j < VIEWS; j++)
-				if (s->clients[i]->view[j].used) {
-					s->clients[i]->view[j].used = false;
-					client_unpin(s->clients[i], s->clients[i]->view[j].handle,
-						     s->clients[i]->view[j].access);
-				}
+			release_all(s->clients[i]);
 		if (idle(s))
 			return;
 		if (!world_finish_one(&s->world))
@@ -517,9 +531,12 @@ static void read_back(struct stepper *s)
 
 static void finish(struct stepper *s)
 {
-	s->world.fail_permille = s->world.refuse_permille = 0;
+	s->world.fail_permille = s->world.fail_mapped_permille = s->world.refuse_permille = 0;
 	s->world.physical_bytes = UINT64_MAX;
 	drain(s);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (s->clients[i]->stopped)
+			do_kill(s, i);
 	world_turn(&s->world, 2 * NS_PER_S); /* what backed off is tried again */
 	read_back(s);
 	for (unsigned i = 0; i < MODELS; i++)
@@ -560,6 +577,7 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	s->trouble = trouble;
 	s->world.fail_permille = trouble->faults ? 50 : 0;
 	s->world.refuse_permille = trouble->faults ? 100 : 0;
+	s->world.fail_mapped_permille = trouble->mapped_faults ? 20 : 0;
 	for (unsigned i = 0; i < CLIENTS; i++)
 		s->clients[i] = new_client(s, i);
 	if (trouble->flicker)
@@ -570,10 +588,12 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 		flicker_stop(flicker, s->world.engine, s->world.now_ns);
 	finish(s);
 	free(flicker);
-	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors\n",
+	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors, "
+	       "%llu early, %llu views that failed\n",
 	       (unsigned long long)seed, policy->name, (unsigned long long)s->world.finished,
 	       (unsigned long long)s->hits, (unsigned long long)s->completions,
-	       (unsigned long long)s->errors);
+	       (unsigned long long)s->errors, (unsigned long long)s->grants,
+	       (unsigned long long)s->marks);
 	world_close(&s->world);
 	free(s);
 }

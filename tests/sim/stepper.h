@@ -9,6 +9,7 @@
 #include "tests/sim/world.h"
 
 #define CLIENTS  3u
+#define LINES    3u /* streams of a client that have work */
 #define REQUESTS 16u
 #define VIEWS    8u
 #define BATCH    3u
@@ -21,8 +22,9 @@ struct model {
 	unsigned owner;       /* namespace */
 	struct holder *maker; /* client that made it */
 	bool live, named;
-	bool fuzzy; /* a copy into it was cancelled half-way: not compared until it is overwritten
-		     */
+	bool fuzzy; /* a copy into it was cancelled half-way, or its old bytes were given up and the
+		       new ones are not there yet: not compared until it is overwritten */
+	uint64_t writes; /* times it was overwritten */
 };
 
 struct want {
@@ -31,6 +33,8 @@ struct want {
 	unsigned model[BATCH];
 	struct wire_handle handle[BATCH]; /* a model may stand for another tensor by now */
 	uint8_t place, access;
+	bool on;
+	uint64_t token; /* done: its fence */
 	/* copies */
 	bool in;
 	uint64_t offset, bytes;
@@ -42,12 +46,26 @@ struct view {
 	unsigned model;
 	struct wire_handle handle;
 	uint8_t place, access;
+	/* acquire_on: its stream waits for the token's fence */
+	uint64_t token;
+	bool arriving, failed;
+	bool was_fuzzy; /* what the oracle knew before old bytes were given up, at `writes` */
+	uint64_t writes;
+	/* release_on: it ends when the stream gets to `value` */
+	bool deferred;
+	unsigned line;
+	uint64_t value;
 };
 
 struct client {
 	struct stepper *stepper;
 	struct holder *holder;
 	pin_slot *pins;
+	struct fence *fences;
+	struct stream_word *streams;
+	struct deferred_ring *deferred;
+	uint64_t last[LINES]; /* values put on the streams */
+	bool stopped;
 	struct want want[REQUESTS];
 	struct view view[VIEWS];
 	bool mapped[2][WORLD_SLABS]; /* of each gpu */
@@ -61,13 +79,14 @@ struct stepper {
 	struct client *clients[CLIENTS];
 	struct model models[MODELS];
 	const struct stepper_trouble *trouble;
-	uint64_t completions, hits, errors, names;
+	uint64_t completions, hits, errors, names, grants, marks;
 };
 
 /* What a run meets besides its seed. */
 struct stepper_trouble {
 	struct world_shape shape;
-	bool faults;  /* nvme fails now and then, and there is no memory for slabs */
+	bool faults;        /* nvme fails now and then, and there is no memory for slabs */
+	bool mapped_faults; /* so do hbm and dram */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 };
 
