@@ -166,8 +166,17 @@ static int check_count(struct fill *f, const struct config_row *row, const struc
 static int fill_list(struct fill *f, const struct config_row *row, const struct node *node,
 		     struct config_list *list)
 {
+	struct node item_alone = *node, list_of_one = { .kind = NODE_LIST, .at = node->at };
 	size_t count = 0, i = 0;
-	int res = check_kind(f, node, NODE_LIST);
+	int res;
+
+	/* What a key stands for may stand alone. */
+	if (node->kind == NODE_SCALAR && *node->text != '\0' && row->sub->scalar_key != NULL) {
+		item_alone.next = NULL;
+		list_of_one.first = &item_alone;
+		node = &list_of_one;
+	}
+	res = check_kind(f, node, NODE_LIST);
 
 	for (const struct node *item = node->first; res == 0 && item != NULL; item = item->next)
 		count++;

@@ -131,7 +131,10 @@ static void put_line(const char *path, const struct config_row *row, FILE *to)
 	fputs(" | ", to);
 	put_cell(to, row->help != NULL ? row->help : "");
 	if (row->kind == CONFIG_LIST && row->sub->scalar_key != NULL)
-		fprintf(to, " An item that is no map stands for its `%s`.", row->sub->scalar_key);
+		fprintf(to,
+			" An item that is no map stands for its `%s`, and needs no list "
+			"where it is alone.",
+			row->sub->scalar_key);
 	fputs(" |\n", to);
 }
 

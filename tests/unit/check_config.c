@@ -74,6 +74,26 @@ START_TEST(a_full_text_fills_every_kind)
 }
 END_TEST
 
+START_TEST(an_item_that_stands_for_a_key_needs_no_list_where_it_is_alone)
+{
+	static const char *const texts[] = {
+		"tiers: {dram: {size: 1GiB}}\nusers: train-a\n",
+		"tiers: {dram: {size: 1GiB}}\nusers: [train-a]\n",
+		"tiers: {dram: {size: 1GiB}}\nusers: [{name: train-a}]\n"
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		struct err err = ERR_INIT;
+		struct sample s;
+
+		ck_assert_msg(sample_load(texts[i], &s, &err) == 0, "%s", err.text);
+		ck_assert_uint_eq(s.users.count, 1);
+		ck_assert_str_eq(((const struct sample_user *)s.users.items)[0].name, "train-a");
+		config_free(sample_rows, &s);
+	}
+}
+END_TEST
+
 START_TEST(what_is_left_out_has_its_default_or_is_not_set)
 {
 	struct err err = ERR_INIT;
@@ -192,7 +212,8 @@ START_TEST(wrong_kinds_and_missing_keys_are_refused)
 			 "after it" },
 		{ DRAM "socket: [/a]\n",
 		  "t:2:9: socket: a single value is expected here, not a list" },
-		{ DRAM "users: train-a\n", "t:2:8: users: a list is expected here, not 'train-a'" },
+		{ DRAM "users: {name: train-a}\n",
+		  "t:2:8: users: a list is expected here, not a map of keys" },
 		{ DRAM "users: [[a]]\n",
 		  "t:2:9: users[0]: a map of keys is expected here, not a list" },
 		{ DRAM "users:\n", "t:2:7: users: has no value; a list is expected" },
@@ -336,7 +357,7 @@ START_TEST(the_reference_has_a_line_for_every_key_but_hidden_ones)
 		"| `tiers.nvme.paths[].path` | path | required |  | A folder \\| device. |\n",
 		"| `class.policy` | `lru`, `hotness` | required | | ",
 		"| `users[]` | list | empty |  | Who may connect. An item that is no map stands "
-		"for its `name`. |\n",
+		"for its `name`, and needs no list where it is alone. |\n",
 		"| `high` | share | `95%` | 50% to 100% | High watermark. |\n",
 	};
 	char *text = NULL;
@@ -455,7 +476,9 @@ START_TEST(the_tables_of_the_tests_keep_the_contract)
 }
 END_TEST
 
-UNIT_MAIN("config", a_full_text_fills_every_kind, what_is_left_out_has_its_default_or_is_not_set,
+UNIT_MAIN("config", a_full_text_fills_every_kind,
+	  an_item_that_stands_for_a_key_needs_no_list_where_it_is_alone,
+	  what_is_left_out_has_its_default_or_is_not_set,
 	  a_variant_without_selector_takes_its_default,
 	  unknown_keys_are_refused_with_what_was_meant, wrong_kinds_and_missing_keys_are_refused,
 	  values_are_refused_at_their_place, what_is_printed_loads_back_to_the_same,
