@@ -5,12 +5,18 @@
 
 #include "base/check.h"
 #include "tiers/dram.h"
+#ifdef HAVE_CUDA
+#include "tiers/gpu.h"
+#endif
 #include "tiers/memory.h"
 #include "tiers/nvme.h"
 
 /* One line a backend; the first of a kind is its default. */
 const struct tier_ops *const tier_backends[] = {
 	&memory_ops,
+#ifdef HAVE_CUDA
+	&gpu_ops,
+#endif
 	&dram_ops,
 	&nvme_ops,
 	NULL,

@@ -14,6 +14,11 @@
 
 #include "base/log.h"
 #include "tiers/dram.h"
+#ifdef HAVE_CUDA
+#include "base/cuda.h"
+#include "tests/fake/cuda/fake_cuda.h"
+#include "tiers/gpu.h"
+#endif
 #include "tiers/memory.h"
 #include "tiers/nvme.h"
 
@@ -74,9 +79,35 @@ static void nvme_empty(void *config)
 	free(c->path.path);
 }
 
+#ifdef HAVE_CUDA
+/* On the fake driver, unless the variable names another one: it is loaded already, as this program
+ * is linked with it. */
+static bool gpu_fill(void *config, uint64_t bytes, const char **why)
+{
+	struct gpu_config *c = config;
+
+	setenv(CUDA_LIBRARY_VARIABLE, "libcudafake.so", 0);
+	setenv("FAKE_CUDA_DEVICES", "2", 0);
+	c->size.bytes = bytes;
+	c->slab_bytes = MIB(16);
+	return true;
+}
+
+static void gpu_empty(void *config)
+{
+	struct fake_cuda_counts c = fake_cuda_counts();
+
+	ck_assert_uint_eq(c.contexts + c.handles + c.reservations + c.mappings, 0);
+	ck_assert_uint_eq(c.allocations + c.registrations + c.streams + c.events, 0);
+}
+#endif
+
 static const struct rig_setup setups[] = {
 	{ "memory", memory_fill, NULL },   { "memory", memory_in_slabs_fill, NULL },
 	{ "host", dram_fill, NULL },       { "host", dram_in_slabs_fill, NULL },
+#ifdef HAVE_CUDA
+	{ "cuda", gpu_fill, gpu_empty },
+#endif
 	{ "nvme", nvme_fill, nvme_empty },
 };
 
@@ -106,6 +137,8 @@ static void give_memory(struct rig *rig)
 	const struct tier_ops *ops = rig->tier->base.ops;
 
 	rig->host = map(RIG_HOST_BYTES);
+	if (rig_mapped(rig) && rig->tier->base.host_base == NULL)
+		rig->looked = map(rig->tier->base.bytes);
 	if (ops->host_memory != NULL)
 		ops->host_memory(rig->tier, rig->host, RIG_HOST_BYTES, RIG_HOST_BYTES / 2);
 	rig->staging_bytes = rig->tier->base.staging_want_bytes;
@@ -126,7 +159,9 @@ static void check_base(const struct rig *rig)
 	ck_assert_uint_gt(strlen(b->name), 0);
 	ck_assert_uint_gt(strlen(b->chosen), 0);
 	ck_assert_uint_ge(b->alignment, 1);
-	ck_assert((b->host_base != NULL) == (b->ops->export_arena != NULL));
+	ck_assert(b->host_base == NULL || b->ops->export_arena != NULL);
+	ck_assert_uint_le(b->backed_bytes, b->bytes);
+	ck_assert(b->slab_bytes == 0 || b->ops->slab_fd != NULL || b->host_base != NULL);
 }
 
 /* The last one of several, so that an index that a backend overlooks is seen. */
@@ -201,6 +236,8 @@ bool rig_open(struct rig *rig, const struct tier_ops *ops, unsigned way, uint64_
 void rig_close(struct rig *rig)
 {
 	ck_assert_uint_eq(rig->lent, 0);
+	if (rig->looked != NULL)
+		munmap(rig->looked, rig->tier->base.bytes);
 	lane_stop(rig->lane);
 	rig->tier->base.ops->close(rig->tier);
 	if (rig->setup->empty != NULL)
@@ -215,7 +252,20 @@ void rig_close(struct rig *rig)
 
 bool rig_mapped(const struct rig *rig)
 {
-	return rig->tier->base.host_base != NULL;
+	return rig->tier->base.kind != TIER_KIND_NVME;
+}
+
+const unsigned char *rig_look(struct rig *rig, uint64_t offset, uint64_t bytes)
+{
+	struct rig_range range = {
+		.op = XFER_READ, .offset = offset, .bytes = bytes, .host = rig->looked
+	};
+
+	ck_assert(rig_mapped(rig));
+	if (rig->tier->base.host_base != NULL)
+		return (const unsigned char *)rig->tier->base.host_base + offset;
+	ck_assert_int_eq(rig_run(rig, &range, NULL), 0);
+	return rig->looked;
 }
 
 /* ---- xfers --------------------------------------------------------------------------------- */

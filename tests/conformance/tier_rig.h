@@ -37,6 +37,7 @@ struct rig {
 	int done_fd;
 	_Atomic uint32_t done_wanted;
 	unsigned char *host; /* RIG_HOST_BYTES, at a page */
+	unsigned char *looked; /* for rig_look(), as large as the tier; NULL: it is mapped here */
 	unsigned char *staging;
 	uint64_t staging_bytes;
 	unsigned lent;
@@ -49,7 +50,10 @@ const struct rig_setup *rig_setup(const struct tier_ops *ops, unsigned way);
 bool rig_open(struct rig *rig, const struct tier_ops *ops, unsigned way, uint64_t bytes,
 	      const struct fault_config *fault);
 void rig_close(struct rig *rig);
+/* Whether copies start at any byte, and ZERO and COPY are there. */
 bool rig_mapped(const struct rig *rig);
+/* [offset, bytes) of a mapped tier: its own memory, or what was read of it; until the next call. */
+const unsigned char *rig_look(struct rig *rig, uint64_t offset, uint64_t bytes);
 
 /* Lends; rig_wait() returns when `n` more have come back, in order in `done`. */
 void rig_lend(struct rig *rig, struct xfer *x);

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lane of a GPU: its thread has the device's context, four streams, and memory of its own that
+ * copies of zeros and copies inside the device go through. It sleeps while the device copies and is
+ * awake when copies come back. The lane's thread.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "tiers/gpu_inside.h"
+#include "tiers/topo.h"
+
+#define WORDS_BYTES  KIB(4)
+#define SLACK_NS     (40 * NS_PER_US) /* a sleep ends this much before copies are expected */
+#define POLL_NS      (50 * NS_PER_US) /* after they were expected; then sleeps grow */
+#define SLEEP_MAX_NS NS_PER_MS
+#define LOOKS        32 /* at the words, before the eventfds are looked at */
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
+/* Words, a block of zeros, one of ones, a bounce buffer a stream. */
+static int block_open(struct gpu *g, struct err *err)
+{
+	void *block = NULL;
+	int r = gpu_check(
+		g,
+		g->cuda->mem_host_alloc(&block, WORDS_BYTES + (2 + GPU_STREAMS) * GPU_BLOCK,
+					CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+		err, "cuMemHostAlloc");
+
+	if (r < 0)
+		return r;
+	g->block = block;
+	g->zeros = g->block + WORDS_BYTES;
+	g->ones = g->zeros + GPU_BLOCK;
+	memset(g->zeros, 0, GPU_BLOCK);
+	memset(g->ones, 0xff, GPU_BLOCK);
+	return 0;
+}
+
+static void block_close(struct gpu *g)
+{
+	struct err err = ERR_INIT;
+
+	if (gpu_check(g, g->cuda->mem_free_host(g->block), &err, "cuMemFreeHost") < 0 &&
+	    !gpu_is_lost(g))
+		log_warn(TIER, "%s", err.text);
+	g->block = NULL;
+}
+
+static int streams_open(struct gpu *g, struct err *err)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < GPU_STREAMS; i++) {
+		r = gpu_stream_open(g, i, err);
+		for (unsigned k = i; r < 0 && k-- > 0;)
+			gpu_stream_close(g, k);
+	}
+	return r;
+}
+
+static int memory_start(struct gpu *g, struct err *err)
+{
+	int r = gpu_pin_start(g);
+
+	if (r < 0)
+		err_set(err, ENOMEM, "%s: no memory for its registrations", g->base.name);
+	if (r == 0)
+		r = gpu_helper_start(g, err);
+	if (r < 0)
+		gpu_pin_stop(g);
+	return r;
+}
+
+static int start_in_context(struct gpu *g, struct err *err)
+{
+	int r = block_open(g, err);
+
+	if (r < 0)
+		return r;
+	r = streams_open(g, err);
+	if (r < 0)
+		goto close_block;
+	r = memory_start(g, err);
+	if (r < 0)
+		goto close_streams;
+	return 0;
+
+close_streams:
+	for (unsigned i = 0; i < GPU_STREAMS; i++)
+		gpu_stream_close(g, i);
+close_block:
+	block_close(g);
+	return r;
+}
+
+int gpu_lane_start(struct tier *t, int wake_fd, struct err *err)
+{
+	struct gpu *g = gpu_of(t);
+	int r;
+
+	g->wake_fd = wake_fd;
+	/* Before memory is taken: it comes from the node on which the thread runs. */
+	if (g->node >= 0)
+		topo_run_on(g->topo, (unsigned)g->node);
+	/* Sleeps here are tens of microseconds long; the kernel's slack would double them. */
+	if (prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) < 0)
+		log_debug(LANE, "%s: timer slack: %m", g->base.name);
+	r = gpu_check(g, g->cuda->ctx_set_current(g->context), err, "cuCtxSetCurrent");
+	if (r < 0)
+		return r;
+	r = start_in_context(g, err);
+	if (r < 0)
+		gpu_check(g, g->cuda->ctx_set_current(NULL), NULL, "cuCtxSetCurrent");
+	return r;
+}
+
+void gpu_lane_stop(struct tier *t)
+{
+	struct gpu *g = gpu_of(t);
+	struct err err = ERR_INIT;
+
+	gpu_helper_stop(g);
+	for (unsigned i = 0; i < GPU_STREAMS; i++)
+		gpu_stream_close(g, i);
+	gpu_pin_stop(g);
+	block_close(g);
+	if (gpu_check(g, g->cuda->ctx_set_current(NULL), &err, "cuCtxSetCurrent") < 0 &&
+	    !gpu_is_lost(g))
+		log_warn(TIER, "%s", err.text);
+}
+
+/* ---- xfers ---------------------------------------------------------------------------------- */
+
+int gpu_lane_queue(struct tier *t, struct xfer *x)
+{
+	struct gpu *g = gpu_of(t);
+
+	if (x->op < XFER_BACK && !gpu_stream_take(gpu_stream_for(g, x), x))
+		return -EBUSY;
+	if (x->op == XFER_PIN && gpu_pin_prepare(g, x->bytes) < 0) {
+		log_warn(TIER, "%s: %llu MiB of host memory stay unregistered: no memory",
+			 g->base.name, (unsigned long long)(x->bytes >> 20));
+		list_push_back(&g->unpinned, &x->link);
+	} else if (x->op >= XFER_BACK) {
+		gpu_helper_give(g, x);
+	}
+	return 0;
+}
+
+void gpu_lane_commit(struct tier *t)
+{
+	gpu_stream_pump(gpu_of(t));
+}
+
+static unsigned take_helped(struct gpu *g, struct xfer **done, unsigned max)
+{
+	unsigned n = gpu_helper_take(g, done, max);
+
+	for (unsigned i = 0; i < n; i++)
+		if (done[i]->op == XFER_PIN)
+			gpu_pin_done(g, done[i]->host, done[i]->bytes);
+	for (; n < max && !list_empty(&g->unpinned); n++)
+		done[n] = list_entry(list_pop_front(&g->unpinned), struct xfer, link);
+	return n;
+}
+
+unsigned gpu_lane_reap(struct tier *t, struct xfer **done, unsigned max)
+{
+	struct gpu *g = gpu_of(t);
+	unsigned n;
+
+	for (unsigned i = 0; i < GPU_STREAMS; i++)
+		gpu_stream_look(g, &g->streams[i]);
+	gpu_stream_pump(g);
+	n = take_helped(g, done, max);
+	for (unsigned i = 0; i < GPU_STREAMS; i++)
+		n += gpu_stream_reap(&g->streams[i], done + n, max - n);
+	if (n > 0)
+		g->active_ns = clock_now_ns();
+	return n;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+static bool anything_ready(struct gpu *g)
+{
+	if (atomic_load(&g->helper.done_count) > 0 || !list_empty(&g->unpinned))
+		return true;
+	for (unsigned i = 0; i < GPU_STREAMS; i++)
+		if (gpu_stream_ready(&g->streams[i]))
+			return true;
+	return false;
+}
+
+static bool ready_soon(struct gpu *g)
+{
+	for (unsigned i = 0; i < LOOKS; i++) {
+		if (anything_ready(g))
+			return true;
+		__builtin_ia32_pause();
+	}
+	return false;
+}
+
+/* When the first copy is expected back; 0: none is on its way. */
+static uint64_t due_ns(const struct gpu *g)
+{
+	uint64_t due = 0;
+
+	for (unsigned i = 0; i < GPU_STREAMS; i++) {
+		uint64_t d = gpu_stream_due_ns(&g->streams[i]);
+
+		if (d != 0 && (due == 0 || d < due))
+			due = d;
+	}
+	return due;
+}
+
+/* How long to sleep now: 0 is to look again at once, negative for ever. What is late is looked for
+ * less and less often. */
+static int64_t pause_ns(const struct gpu *g, uint64_t now)
+{
+	uint64_t due = due_ns(g);
+
+	if (due == 0)
+		return now - g->active_ns < g->config->spin_ns ? 0 : -1;
+	if (due > now + 2 * SLACK_NS)
+		return (int64_t)(due - now - SLACK_NS);
+	if (now < due + POLL_NS)
+		return 0;
+	return (int64_t)MIN((now - due) / 4, SLEEP_MAX_NS);
+}
+
+static void drain(int fd)
+{
+	uint64_t count;
+	ssize_t n = read(fd, &count, sizeof(count));
+
+	ASSERT(n == (ssize_t)sizeof(count) || errno == EAGAIN || errno == EINTR);
+}
+
+/* Whether one of the eventfds is readable within the pause. The helper's is drained here, after
+ * which its work is in the done list or was taken already. */
+static bool woken(struct gpu *g, int64_t pause)
+{
+	struct pollfd fds[2] = { { .fd = g->wake_fd, .events = POLLIN },
+				 { .fd = g->helper.done_fd, .events = POLLIN } };
+	struct timespec t = { (time_t)(pause / (int64_t)NS_PER_S),
+			      (long)(pause % (int64_t)NS_PER_S) };
+	int n = ppoll(fds, 2, pause < 0 ? NULL : &t, NULL);
+
+	ASSERT(n >= 0 || errno == EINTR);
+	if (n > 0 && (fds[1].revents & POLLIN))
+		drain(g->helper.done_fd);
+	return n > 0;
+}
+
+void gpu_lane_wait(struct tier *t, int64_t timeout_ns)
+{
+	struct gpu *g = gpu_of(t);
+	uint64_t begin = clock_now_ns(), now = begin;
+
+	while (!ready_soon(g)) {
+		int64_t pause = pause_ns(g, now), left;
+
+		if (timeout_ns >= 0) {
+			left = timeout_ns - (int64_t)(now - begin);
+			if (left <= 0)
+				return;
+			pause = pause < 0 ? left : MIN(pause, left);
+		}
+		/* After a sleep the streams are looked at by reap(), which asks the driver about
+		 * what is long overdue. */
+		if (woken(g, pause) || pause != 0)
+			return;
+		now = clock_now_ns();
+	}
+}

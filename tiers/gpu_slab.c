@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slabs of a GPU's memory: made, mapped at their place of the reserved range and exported; and the
+ * way back. What fails half-way is undone in reverse, so a slab is there whole or not at all.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "tiers/gpu_inside.h"
+
+static CUdeviceptr place_of(const struct gpu *g, unsigned i)
+{
+	return g->range + i * g->base.slab_bytes;
+}
+
+/* Undoing cannot fail in any way that could be mended: it is said, and what is lost is lost. */
+static void undo(struct gpu *g, CUresult result, const char *what)
+{
+	struct err err = ERR_INIT;
+
+	if (gpu_check(g, result, &err, what) < 0 && !gpu_is_lost(g))
+		log_warn(TIER, "%s", err.text);
+}
+
+static CUresult slab_map(struct gpu *g, unsigned i, CUmemGenericAllocationHandle handle,
+			 int *ret_fd)
+{
+	const struct cuda *cuda = g->cuda;
+	CUdeviceptr at = place_of(g, i);
+	uint64_t bytes = g->base.slab_bytes;
+	CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+						 .id = g->device },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUresult result = cuda->mem_map(at, bytes, 0, handle, 0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cuda->mem_set_access(at, bytes, &access, 1);
+	if (result == CUDA_SUCCESS)
+		result = cuda->mem_export(ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					  0);
+	if (result != CUDA_SUCCESS)
+		undo(g, cuda->mem_unmap(at, bytes), "cuMemUnmap");
+	return result;
+}
+
+static CUresult slab_make(struct gpu *g, unsigned i)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = g->device },
+	};
+	CUmemGenericAllocationHandle handle;
+	CUresult result = g->cuda->mem_create(&handle, g->base.slab_bytes, &prop, 0);
+	int fd = -1;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = slab_map(g, i, handle, &fd);
+	if (result != CUDA_SUCCESS) {
+		undo(g, g->cuda->mem_release(handle), "cuMemRelease");
+		return result;
+	}
+	ASSERT(fd >= 0);
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+		log_warn(TIER, "%s: descriptor of a slab stays open across exec: %m", g->base.name);
+	g->slabs[i] = (struct gpu_slab){ handle, fd };
+	return CUDA_SUCCESS;
+}
+
+void gpu_slab_free(struct gpu *g, unsigned i)
+{
+	struct gpu_slab *slab = &g->slabs[i];
+
+	ASSERT(slab->fd >= 0);
+	undo(g, g->cuda->mem_unmap(place_of(g, i), g->base.slab_bytes), "cuMemUnmap");
+	undo(g, g->cuda->mem_release(slab->handle), "cuMemRelease");
+	close(slab->fd);
+	*slab = (struct gpu_slab){ .fd = -1 };
+}
+
+void gpu_slab_run(struct gpu *g, struct xfer *x)
+{
+	unsigned i = (unsigned)(x->offset / g->base.slab_bytes);
+	CUresult result;
+
+	ASSERT(x->offset % g->base.slab_bytes == 0 && x->bytes == g->base.slab_bytes);
+	if (x->op == XFER_UNBACK) {
+		gpu_slab_free(g, i);
+		if (gpu_is_lost(g))
+			gpu_fail(g, x, atomic_load(&g->lost));
+		return;
+	}
+	ASSERT(x->op == XFER_BACK && g->slabs[i].fd < 0);
+	result = gpu_is_lost(g) ? (CUresult)atomic_load(&g->lost) : slab_make(g, i);
+	if (result != CUDA_SUCCESS)
+		gpu_fail(g, x, result);
+}
