@@ -55,6 +55,17 @@ static int devices_open_of(struct devices *d, const struct tier_ops *ops, const 
 	return rc;
 }
 
+/* Host memory that is opened from now on lies near the GPUs that copy from it, where it can. */
+static void gpus_locate(struct devices *d)
+{
+	for (unsigned i = 0; i < d->gpu_count; i++) {
+		const char *pci = d->tier[i]->base.pci;
+
+		if (d->topo->numa && pci[0] != '\0')
+			topo_prefer_node(d->topo, topo_pci_node(d->topo, pci));
+	}
+}
+
 /* Before dram, so that a driver that is missing is told before memory is taken. A driver starts
  * threads of its own: they inherit the mask, and signals are the control thread's. */
 static int hbm_open(struct devices *d, const struct settings *s, struct err *err)
@@ -69,6 +80,7 @@ static int hbm_open(struct devices *d, const struct settings *s, struct err *err
 		rc = devices_open_of(d, ops, s->tiers.hbm.config, err);
 	ASSERT(pthread_sigmask(SIG_SETMASK, &was, NULL) == 0);
 	d->gpu_count = d->count;
+	gpus_locate(d);
 	return rc == 0 ? settings_check_staging(s, d->gpu_count, err) : rc;
 }
 
@@ -160,11 +172,16 @@ static int staging_open(struct devices *d, const struct settings *s, struct err 
 
 	settings_staging(s, d->gpu_count, &parts);
 	if (parts.total_bytes > 0) {
+		struct topo_share shares[TOPO_NODES_MAX];
 		/* On 2 MiB pages where they are to be had: devices take them in fewer pieces. */
 		struct arena_options o = {
 			.name = "tierd-staging",
 			.bytes = parts.total_bytes,
 			.touch = true,
+			.topo = d->topo,
+			.shares = shares,
+			.share_count = topo_shares(d->topo, (enum topo_mode)d->dram.numa,
+						   parts.total_bytes, shares, TOPO_NODES_MAX),
 			.huge = d->dram.huge_pages == ARENA_HUGE_OFF ? ARENA_HUGE_OFF
 								     : ARENA_HUGE_TRY,
 		};

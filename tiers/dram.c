@@ -31,8 +31,8 @@ const struct config_row dram_rows[] = {
 	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel "
 	  "gives them to shared memory.", huge_names, NULL },
 	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
-	  "Where the memory lies: on the nodes that have CPUs, on all nodes with DRAM, or wherever "
-	  "the kernel puts it.", numa_names, NULL },
+	  "Where the memory lies: on the nodes of the GPUs first and then on those that have CPUs, "
+	  "on all nodes with DRAM, or wherever the kernel puts it.", numa_names, NULL },
 	{ "slab", CONFIG_SIZE, offsetof(struct dram_config, slab), "1GiB", "0B", "1GiB",
 	  CONFIG_HIDDEN, "How much is taken before the daemon serves, and then a step in the "
 	  "background, in whole 2MiB; 0B takes all at start.", NULL, NULL },
@@ -90,9 +90,8 @@ static int dram_open(const void *config, unsigned index, const struct topology *
 
 	if (r < 0)
 		return r;
-	if (topo != NULL && topo->numa && topo->this_system && c->numa != TOPO_OFF)
-		options.share_count =
-			topo_plan(topo, c->numa, options.bytes, shares, TOPO_NODES_MAX);
+	options.share_count =
+		topo_shares(topo, (enum topo_mode)c->numa, options.bytes, shares, TOPO_NODES_MAX);
 	r = mapped_open(&dram_ops, &options, &m, err);
 	if (r < 0)
 		return r;

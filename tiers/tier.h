@@ -92,6 +92,7 @@ struct tier_base {
 	uint64_t backed_bytes; /* what open() has backed: the first whole slabs */
 	bool on_demand; /* slabs are made when room is wanted and given back when idle; else all are
 			   made one after the other, as soon as the lanes run */
+	char pci[32];   /* where a GPU stands on the bus, as "0000:05:00.0"; "": not known */
 	uint64_t staging_want_bytes; /* share of the staging segment it would like; 0: none */
 	char name[64];               /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
 	char chosen[256];            /* what probing chose: "direct, fixed buffers, depth 32" */

@@ -17,6 +17,9 @@
 #include "base/log.h"
 
 #define SHARE_ALIGNMENT MIB(2) /* so that no large page lies on two nodes */
+/* Of a preferred node's memory an arena takes so much: processes that run there need some, too. */
+#define PREFERRED_SHARE 3
+#define PREFERRED_OF    4
 
 /* ---- open ---------------------------------------------------------------------------------- */
 
@@ -95,21 +98,30 @@ static void judge(struct topology *topo, hwloc_topology_t h)
 	}
 }
 
+static void free_topology(struct topology *topo)
+{
+	if (topo != NULL)
+		free(topo->devices);
+	free(topo);
+}
+
 int topo_open(struct topology **ret, struct err *err)
 {
 	struct topology *topo = calloc(1, sizeof(*topo));
 	hwloc_topology_t h;
 	int cpus;
 
-	if (topo == NULL || hwloc_topology_init(&h) < 0) {
-		free(topo);
+	if (topo != NULL)
+		topo->devices = calloc(1, sizeof(*topo->devices));
+	if (topo == NULL || topo->devices == NULL || hwloc_topology_init(&h) < 0) {
+		free_topology(topo);
 		return err_set(err, ENOMEM, "no memory for the machine's topology");
 	}
 	if (hwloc_topology_load(h) < 0) {
 		int was = errno != 0 ? errno : EIO;
 
 		hwloc_topology_destroy(h);
-		free(topo);
+		free_topology(topo);
 		return err_set(err, was, "the machine's topology cannot be read: %s",
 			       strerror(was));
 	}
@@ -128,7 +140,72 @@ void topo_close(struct topology *topo)
 	if (topo == NULL)
 		return;
 	hwloc_topology_destroy(topo->hwloc);
-	free(topo);
+	if (topo->devices->hwloc != NULL)
+		hwloc_topology_destroy(topo->devices->hwloc);
+	free_topology(topo);
+}
+
+/* ---- devices ------------------------------------------------------------------------------- */
+
+/* hwloc would ask the drivers of GPUs for what the PCI bus tells, and wake them. */
+static void leave_drivers_alone(hwloc_topology_t h)
+{
+	static const char *const drivers[] = {
+		"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(drivers); i++)
+		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+					      drivers[i]);
+}
+
+/* Not with the first: it takes its time on large machines, and most daemons have no GPU. */
+static void load_devices(struct topo_devices *d)
+{
+	hwloc_topology_t h;
+
+	d->tried = true;
+	if (hwloc_topology_init(&h) < 0)
+		return;
+	leave_drivers_alone(h);
+	if (hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
+	    hwloc_topology_load(h) == 0)
+		d->hwloc = h;
+	else
+		hwloc_topology_destroy(h);
+}
+
+int topo_pci_node(const struct topology *topo, const char *pci_bus_id)
+{
+	hwloc_obj_t device, around;
+	int found = -1;
+
+	if (!topo->devices->tried)
+		load_devices(topo->devices);
+	if (topo->devices->hwloc == NULL)
+		return -1;
+	device = hwloc_get_pcidev_by_busidstring(topo->devices->hwloc, pci_bus_id);
+	if (device == NULL)
+		return -1;
+	around = hwloc_get_non_io_ancestor_obj(topo->devices->hwloc, device);
+	for (unsigned i = 0; i < topo->node_count; i++) {
+		const struct topo_node *n = &topo->nodes[i];
+
+		if (!n->usable || !hwloc_bitmap_isset(around->nodeset, n->os_index))
+			continue;
+		/* Under the whole machine: nobody says where. */
+		if (found >= 0 && around->parent == NULL)
+			return -1;
+		found = found < 0 ? (int)n->os_index : found;
+	}
+	return found;
+}
+
+void topo_prefer_node(struct topology *topo, int node)
+{
+	for (unsigned i = 0; i < topo->node_count; i++)
+		if (node >= 0 && topo->nodes[i].os_index == (unsigned)node)
+			topo->nodes[i].preferred = true;
 }
 
 /* ---- plan ---------------------------------------------------------------------------------- */
@@ -141,8 +218,8 @@ static bool any_cpus(const struct topology *topo)
 	return false;
 }
 
-/* The nodes that a plan uses; returns their memory together. */
-static uint64_t choose(const struct topology *topo, enum topo_mode mode,
+/* The nodes of a plan, the preferred ones or the others; returns their memory together. */
+static uint64_t choose(const struct topology *topo, enum topo_mode mode, bool preferred,
 		       bool ret_used[TOPO_NODES_MAX])
 {
 	bool near = mode == TOPO_NEAREST && any_cpus(topo);
@@ -150,8 +227,9 @@ static uint64_t choose(const struct topology *topo, enum topo_mode mode,
 
 	for (unsigned i = 0; i < topo->node_count; i++) {
 		const struct topo_node *n = &topo->nodes[i];
+		bool first = mode == TOPO_NEAREST && n->preferred;
 
-		ret_used[i] = n->usable && (!near || n->cpus > 0);
+		ret_used[i] = n->usable && first == preferred && (first || !near || n->cpus > 0);
 		total += ret_used[i] ? n->bytes : 0;
 	}
 	return total;
@@ -165,32 +243,63 @@ static unsigned first_usable(const struct topology *topo)
 	return 0;
 }
 
-/* Shares are as the nodes' memory, so that none is asked for more than it has while others rest. */
-unsigned topo_plan(const struct topology *topo, enum topo_mode mode, uint64_t bytes,
-		   struct topo_share *ret, unsigned max)
-{
-	bool used[TOPO_NODES_MAX] = { false };
-	uint64_t total, before = 0, offset = 0;
-	unsigned n = 0;
+struct plan {
+	struct topo_share *shares;
+	unsigned n, max;
+	uint64_t end; /* of what is planned for */
+};
 
-	ASSERT(max > 0);
-	total = topo->numa && mode != TOPO_OFF ? choose(topo, mode, used) : 0;
-	for (unsigned i = 0; i < topo->node_count && n < max; i++) {
+/* Shares are as the nodes' memory, so that none is asked for more than it has while others rest. */
+static void spread(const struct topology *topo, const bool used[TOPO_NODES_MAX], uint64_t total,
+		   uint64_t bytes, struct plan *p)
+{
+	uint64_t from = p->end, before = 0;
+
+	for (unsigned i = 0; i < topo->node_count && p->n < p->max; i++) {
 		uint64_t end;
 
 		if (!used[i])
 			continue;
 		before += topo->nodes[i].bytes;
-		end = (uint64_t)((double)bytes * ((double)before / (double)total));
-		end = before == total || n == max - 1 ? bytes : ALIGN_DOWN(end, SHARE_ALIGNMENT);
-		if (end <= offset)
+		end = from + (uint64_t)((double)bytes * ((double)before / (double)total));
+		end = before == total ? from + bytes : ALIGN_DOWN(end, SHARE_ALIGNMENT);
+		if (end <= p->end)
 			continue;
-		ret[n++] = (struct topo_share){ topo->nodes[i].os_index, offset, end - offset };
-		offset = end;
+		p->shares[p->n++] =
+			(struct topo_share){ topo->nodes[i].os_index, p->end, end - p->end };
+		p->end = end;
 	}
-	if (n == 0)
-		ret[n++] = (struct topo_share){ first_usable(topo), 0, bytes };
-	return n;
+}
+
+unsigned topo_plan(const struct topology *topo, enum topo_mode mode, uint64_t bytes,
+		   struct topo_share *ret, unsigned max)
+{
+	bool first[TOPO_NODES_MAX] = { false }, rest[TOPO_NODES_MAX] = { false };
+	struct plan p = { .shares = ret, .max = max };
+	uint64_t first_total = 0, rest_total = 0, near;
+
+	ASSERT(max > 0);
+	if (topo->numa && mode != TOPO_OFF) {
+		first_total = choose(topo, mode, true, first);
+		rest_total = choose(topo, mode, false, rest);
+	}
+	near = ALIGN_DOWN(first_total / PREFERRED_OF * PREFERRED_SHARE, SHARE_ALIGNMENT);
+	near = rest_total == 0 ? bytes : MIN(bytes, near);
+	spread(topo, first, first_total, near, &p);
+	spread(topo, rest, rest_total, bytes - p.end, &p);
+	if (p.n == 0)
+		ret[p.n++] = (struct topo_share){ first_usable(topo), 0, bytes };
+	/* Room for fewer shares: the last takes the rest. */
+	ret[p.n - 1].bytes = bytes - ret[p.n - 1].offset;
+	return p.n;
+}
+
+unsigned topo_shares(const struct topology *topo, enum topo_mode mode, uint64_t bytes,
+		     struct topo_share *ret, unsigned max)
+{
+	if (topo == NULL || !topo->numa || !topo->this_system || mode == TOPO_OFF)
+		return 0;
+	return topo_plan(topo, mode, bytes, ret, max);
 }
 
 /* ---- bind ---------------------------------------------------------------------------------- */
@@ -232,7 +341,8 @@ void topo_print(const struct topology *topo, FILE *to)
 	fprintf(to, "%u CPUs, %u NUMA nodes, %s\n", topo->cpus, topo->node_count,
 		topo->numa ? "used" : "NUMA not used");
 	for (unsigned i = 0; i < topo->node_count; i++)
-		fprintf(to, "node %u: %" PRIu64 " MiB, %u CPUs%s\n", topo->nodes[i].os_index,
+		fprintf(to, "node %u: %" PRIu64 " MiB, %u CPUs%s%s\n", topo->nodes[i].os_index,
 			topo->nodes[i].bytes >> 20, topo->nodes[i].cpus,
-			topo->nodes[i].usable ? "" : ", not used");
+			topo->nodes[i].usable ? "" : ", not used",
+			topo->nodes[i].preferred ? ", near a GPU" : "");
 }

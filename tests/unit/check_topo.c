@@ -114,10 +114,9 @@ static bool unpack(const char *archive)
 	return true;
 }
 
-static struct topology *open_recorded(const char *folder)
+/* hwloc reads that machine from now on. */
+static void point_at(const char *folder)
 {
-	struct topology *topo;
-	struct err err = ERR_INIT;
 	char path[256], *root;
 
 	snprintf(path, sizeof(path), "%s/%s", scratch, folder);
@@ -126,12 +125,25 @@ static struct topology *open_recorded(const char *folder)
 	setenv("HWLOC_FSROOT", root, 1);
 	setenv("HWLOC_COMPONENTS", "linux,stop", 1);
 	setenv("HWLOC_THISSYSTEM", "0", 1);
-	ck_assert_msg(topo_open(&topo, &err) == 0, "%s: %s", folder, err.text);
-	ck_assert(!topo->this_system);
 	free(root);
+}
+
+static void point_back(void)
+{
 	unsetenv("HWLOC_FSROOT");
 	unsetenv("HWLOC_COMPONENTS");
 	unsetenv("HWLOC_THISSYSTEM");
+}
+
+static struct topology *open_recorded(const char *folder)
+{
+	struct topology *topo;
+	struct err err = ERR_INIT;
+
+	point_at(folder);
+	ck_assert_msg(topo_open(&topo, &err) == 0, "%s: %s", folder, err.text);
+	ck_assert(!topo->this_system);
+	point_back();
 	return topo;
 }
 
@@ -241,6 +253,89 @@ START_TEST(shares_are_as_the_memory_of_the_nodes)
 }
 END_TEST
 
+/* A network card and a graphics card of the one package, a co-processor of the other, a disk of
+ * which only the CPUs are told; and what is not there. */
+START_TEST(a_device_lies_near_the_node_of_its_bus)
+{
+	static const struct {
+		const char *pci;
+		int node;
+	} devices[] = {
+		{ "0000:02:00.0", 0 }, { "0000:05:00.0", 0 },
+		{ "0000:83:00.0", 1 }, { "00000000:83:00.0", 1 },
+		{ "0000:00:02.0", 0 }, { "0000:99:00.0", -1 },
+		{ "nonsense", -1 },    { "", -1 },
+	};
+	static const char folder[] = "32em64t-2n8c+1mic";
+	struct topology *topo;
+
+	if (!unpack("32em64t-2n8c+dax+nvme+mic+dimms"))
+		return;
+	topo = open_recorded(folder);
+	point_at(folder);
+	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
+		int node = topo_pci_node(topo, devices[i].pci);
+
+		ck_assert_msg(node == devices[i].node, "%s: node %d", devices[i].pci, node);
+	}
+	point_back();
+	topo_close(topo);
+	remove_scratch();
+}
+END_TEST
+
+/* Recorded without a bus. */
+START_TEST(a_machine_that_tells_of_no_devices_has_none)
+{
+	struct topology *topo;
+
+	if (!unpack("16amd64-8n2c-cpusets"))
+		return;
+	topo = open_recorded("16amd64-8n2c-cpusets");
+	point_at("16amd64-8n2c-cpusets");
+	ck_assert_int_eq(topo_pci_node(topo, "0000:05:00.0"), -1);
+	point_back();
+	topo_close(topo);
+	remove_scratch();
+}
+END_TEST
+
+START_TEST(the_nodes_of_gpus_come_first_and_are_not_filled)
+{
+	struct topo_share shares[TOPO_NODES_MAX];
+	struct topology *topo;
+
+	if (!unpack("32em64t-2n8c+dax+nvme+mic+dimms"))
+		return;
+	topo = open_recorded("32em64t-2n8c+1mic"); /* 16 GiB each */
+	topo_prefer_node(topo, -1);
+	ck_assert_uint_eq(topo_plan(topo, TOPO_NEAREST, GIB(4), shares, TOPO_NODES_MAX), 2);
+	topo_prefer_node(topo, 1);
+	ck_assert_uint_eq(topo_plan(topo, TOPO_NEAREST, GIB(4), shares, TOPO_NODES_MAX), 1);
+	ck_assert_uint_eq(shares[0].os_index, 1);
+	ck_assert_uint_eq(shares[0].bytes, GIB(4));
+	ck_assert_uint_eq(topo_plan(topo, TOPO_NEAREST, GIB(20), shares, TOPO_NODES_MAX), 2);
+	ck_assert_uint_eq(shares[0].os_index, 1);
+	ck_assert_uint_eq(shares[0].bytes, GIB(12));
+	ck_assert_uint_eq(shares[1].os_index, 0);
+	ck_assert_uint_eq(shares[1].offset, GIB(12));
+	ck_assert_uint_eq(shares[1].bytes, GIB(8));
+	/* Who asks for all nodes gets all nodes. */
+	ck_assert_uint_eq(topo_plan(topo, TOPO_INTERLEAVE, GIB(4), shares, TOPO_NODES_MAX), 2);
+	ck_assert_uint_eq(shares[0].os_index, 0);
+	ck_assert_uint_eq(topo_plan(topo, TOPO_NEAREST, GIB(20), shares, 1), 1);
+	ck_assert_uint_eq(shares[0].bytes, GIB(20));
+	/* A GPU on each: as without. */
+	topo_prefer_node(topo, 0);
+	ck_assert_uint_eq(topo_plan(topo, TOPO_NEAREST, GIB(20), shares, TOPO_NODES_MAX), 2);
+	ck_assert_uint_eq(shares[0].os_index, 0);
+	ck_assert_uint_lt(shares[0].bytes - GIB(10) + MIB(64), MIB(128));
+	check_plans(topo);
+	topo_close(topo);
+	remove_scratch();
+}
+END_TEST
+
 /* What a virtual machine may tell: a CPU in two nodes, in part or altogether. */
 START_TEST(nodes_that_share_cpus_turn_numa_off)
 {
@@ -298,4 +393,6 @@ START_TEST(this_machine_is_read_bound_and_printed)
 END_TEST
 
 UNIT_MAIN("topo", recorded_machines_are_read_and_planned_for, shares_are_as_the_memory_of_the_nodes,
-	  nodes_that_share_cpus_turn_numa_off, this_machine_is_read_bound_and_printed)
+	  a_device_lies_near_the_node_of_its_bus, a_machine_that_tells_of_no_devices_has_none,
+	  the_nodes_of_gpus_come_first_and_are_not_filled, nodes_that_share_cpus_turn_numa_off,
+	  this_machine_is_read_bound_and_printed)
