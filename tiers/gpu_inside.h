@@ -120,7 +120,6 @@ struct gpu {
 	CUdevice device;
 	CUcontext context;
 	unsigned char uuid[16];
-	char pci[32];
 	int node; /* of this machine's memory; -1: not known */
 	const struct topology *topo;
 	CUdeviceptr range; /* [0, base.bytes) of the tier */

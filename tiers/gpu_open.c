@@ -219,11 +219,15 @@ static int find_device(struct gpu *g, struct err *err)
 		r = cuda_check(cuda, cuda->device_get_uuid(&uuid, g->device), err,
 			       "%s: cuDeviceGetUuid", name);
 	if (r == 0)
-		r = cuda_check(cuda, cuda->device_get_pci_bus_id(g->pci, sizeof(g->pci), g->device),
-			       err, "%s: cuDeviceGetPCIBusId", name);
+		r = cuda_check(
+			cuda,
+			cuda->device_get_pci_bus_id(g->base.pci, sizeof(g->base.pci), g->device),
+			err, "%s: cuDeviceGetPCIBusId", name);
 	if (r < 0)
 		return r;
 	memcpy(g->uuid, uuid.bytes, sizeof(g->uuid));
+	if (g->topo != NULL && g->topo->numa)
+		g->node = topo_pci_node(g->topo, g->base.pci);
 	return check_needs(g, err);
 }
 
