@@ -59,6 +59,23 @@ static int close_range(struct engine *e, uint8_t tier, uint32_t i)
 	return 0;
 }
 
+/* Of a tier that gets all of its memory in the background, one slab after the other: how far it is,
+ * at every quarter. What a device could not register, it has said itself. */
+static void tell_progress(const struct engine *e, uint8_t tier, uint32_t i)
+{
+	const struct slabs *s = e->devices[tier].slabs;
+	uint64_t bytes = slab_begin(s, i) + slab_length(s, i);
+	unsigned pinners = 0;
+
+	if (base_of(e, tier)->on_demand || 4ull * (i + 1) / s->count == 4ull * i / s->count)
+		return;
+	for (unsigned d = 0; d < e->params.device_count; d++)
+		pinners += s->pinner[d].used;
+	log_info(TIER, "%s: %.2f of %.2f GiB ready%s", base_of(e, tier)->name,
+		 (double)bytes / (double)GIB(1), (double)s->end / (double)GIB(1),
+		 pinners > 0 ? ", registered" : "");
+}
+
 static void open_range(struct engine *e, uint8_t tier, uint32_t i)
 {
 	struct slabs *s = e->devices[tier].slabs;
@@ -71,6 +88,7 @@ static void open_range(struct engine *e, uint8_t tier, uint32_t i)
 	s->slab[i].node = EXTENT_NONE;
 	s->scan_at_ns = MIN(s->scan_at_ns, e->now_ns + SLAB_IDLE_NS);
 	log_debug(TIER, "%s: slab %u of %u is there", base_of(e, tier)->name, i, s->count);
+	tell_progress(e, tier, i);
 }
 
 void slabs_touch(struct engine *e, uint8_t device, const struct extent *x)

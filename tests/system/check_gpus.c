@@ -6,9 +6,13 @@
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/compiler.h"
 #include "tests/system/oracle.h"
@@ -173,6 +177,106 @@ START_TEST(bytes_go_from_each_gpu_to_each_other)
 }
 END_TEST
 
+static int check_config(void)
+{
+	const char *tierd = getenv("TIERD_BIN") ? getenv("TIERD_BIN") : TIERD_PATH;
+	char command[512];
+	int status;
+
+	snprintf(command, sizeof(command), "%s --config %s --check-config >>%s 2>&1", tierd,
+		 s->config, s->log);
+	status = system(command);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Whatever this machine and this build have: the driver's name is one that nobody has. */
+START_TEST(a_gpu_without_its_driver_is_refused_with_what_was_looked_for)
+{
+	setenv("TIERD_LIBCUDA", "/nowhere/libcuda.so.1", 1);
+	system_prepare(s, "tiers:\n"
+			  "  hbm: {backend: cuda, size: 128MiB}\n"
+			  "  dram: {size: 64MiB}\n");
+	if (check_config() == 0) {
+		/* Looking at the file needs no GPU; starting does, and may work another time. */
+		ck_assert_int_eq(system_run_again(s), 1);
+		ck_assert(system_log_has(s, "/nowhere/libcuda.so.1"));
+		ck_assert(!system_log_has(s, "dram: ")); /* no memory was taken */
+	} else {
+		ck_assert_int_eq(check_config(), 78);
+		ck_assert_int_eq(system_run_again(s), 78);
+		ck_assert(system_log_has(s, "tiers.hbm.backend: 'cuda' is none of"));
+	}
+	system_stop(s);
+}
+END_TEST
+
+/* A signal that a thread of a tier took would not end the daemon in order. */
+static void threads_block_signals(void)
+{
+	const uint64_t want = 1ull << (SIGTERM - 1) | 1ull << (SIGINT - 1) | 1ull << (SIGHUP - 1);
+	char path[64], line[128];
+	unsigned threads = 0;
+	struct dirent *entry;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", s->pid);
+	folder = opendir(path);
+	ck_assert_ptr_nonnull(folder);
+	while ((entry = readdir(folder)) != NULL) {
+		unsigned long long blocked = 0;
+		FILE *f;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/status", s->pid, entry->d_name);
+		f = fopen(path, "re");
+		while (f && fgets(line, sizeof(line), f))
+			if (sscanf(line, "SigBlk: %llx", &blocked) == 1)
+				break;
+		if (f)
+			fclose(f);
+		ck_assert_msg((blocked & want) == want, "thread %s: %llx", entry->d_name, blocked);
+		threads++;
+	}
+	closedir(folder);
+	ck_assert_uint_ge(threads, GPUS + 2); /* their lanes, dram's and the control thread */
+}
+
+START_TEST(no_thread_but_by_the_loop_takes_a_signal)
+{
+	begin(CONFIG);
+	threads_block_signals();
+	end();
+}
+END_TEST
+
+START_TEST(dram_comes_slab_by_slab_and_its_zone_is_whole_slabs)
+{
+	const struct hello_arena *dram;
+
+	begin("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: memory, size: 4MiB, devices: 2}\n"
+	      "  dram: {size: 80MiB, slab: 8MiB, zone: 3MiB}\n");
+	ck_assert_int_eq(wire_open(s->socket, "watcher", &w), 0);
+	dram = &w.reply.arena[2];
+	ck_assert_uint_eq(dram->place, PROTOCOL_PLACE_HOST);
+	ck_assert_uint_eq(dram->bytes, MIB(70)); /* beside staging */
+	ck_assert_uint_eq(dram->zone_bytes, MIB(8));
+	ck_assert_uint_eq(w.reply.arena[0].zone_bytes, 0);
+	ck_assert(system_log_waits(s, "dram: 0.07 of 0.07 GiB ready", 20000));
+	ck_assert_uint_eq(atomic_load(&w.stats->device[2].backed_bytes), MIB(70));
+	wire_bye(&w);
+	end();
+	/* Where slabs leave nothing, rounded up. */
+	system_prepare(s, "tiers: {dram: {size: 12MiB, slab: 8MiB, zone: 9MiB}}\n");
+	ck_assert_int_eq(system_run_again(s), 1);
+	ck_assert(system_log_has(s, "tiers.dram.zone: 9437184 bytes in slabs of 8388608 bytes"));
+	system_stop(s);
+}
+END_TEST
+
 static void crowd(const char *config, bool no_nvme)
 {
 	const uint64_t sizes[] = { 1, 511, 4095, 4097, 65537, KIB(300), KIB(700), MIB(1) + 1 };
@@ -217,6 +321,9 @@ START_TEST(bytes_stay_whole_among_gpus_above_nvme)
 }
 END_TEST
 
-UNIT_MAIN("gpus", tensors_stand_on_the_gpu_that_was_asked_for, there_are_no_more_places_than_gpus,
+UNIT_MAIN("gpus", a_gpu_without_its_driver_is_refused_with_what_was_looked_for,
+	  no_thread_but_by_the_loop_takes_a_signal,
+	  dram_comes_slab_by_slab_and_its_zone_is_whole_slabs,
+	  tensors_stand_on_the_gpu_that_was_asked_for, there_are_no_more_places_than_gpus,
 	  a_full_gpu_is_full_though_others_are_empty, bytes_go_from_each_gpu_to_each_other,
 	  bytes_stay_whole_among_gpus_without_nvme, bytes_stay_whole_among_gpus_above_nvme)
