@@ -16,17 +16,6 @@
  */
 #define ROUNDS_WITHOUT_WAIT 3u
 
-/* One acquire while it goes on. */
-struct want {
-	const tierd_tensor *tensors;
-	size_t n;
-	int place;
-	uint8_t wire_place;
-	uint32_t access;
-	int64_t timeout_ns;
-	uint64_t until_ns; /* REQUEST_NEVER: for ever */
-};
-
 static inline void view_fill(struct tierd *t, tierd_tensor h, int place, uint32_t access,
 			     void *data, uint64_t bytes, struct tierd_view *ret)
 {
@@ -67,19 +56,33 @@ static void unpin(struct tierd *t, const struct want *w, size_t n)
 		pin_lower(&t->hot.slots[w->tensors[n].index], w->access, &old);
 }
 
-/* Pins all or none. Each try is logged: what the daemon brought for us it holds until it sees our
- * use of it. *ret_at: the tensor that was refused. */
-static int pin_all(struct tierd *t, const struct want *w, size_t *ret_at)
+void want_unpin(struct tierd *t, const struct want *w)
+{
+	unpin(t, w, w->n);
+}
+
+static int pin_one(struct tierd *t, struct want *w, tierd_tensor h)
+{
+	bool filling = false;
+	int rc;
+
+	/* Each try is logged: what the daemon brought for us it holds until it sees our use. */
+	access_log_put(t, h.index, w->wire_place, w->access);
+	if (!w->on_stream)
+		return try_pin(t, h, w->wire_place, w->access);
+	rc = try_pin_filling(t, h, w->wire_place, w->access, &filling);
+	w->saw_filling = w->saw_filling || (rc == TRY_HIT && filling);
+	return rc;
+}
+
+int want_pin(struct tierd *t, struct want *w, size_t *ret_at)
 {
 	uint32_t count = atomic_load_explicit(&t->hot.count, memory_order_relaxed);
 
+	w->saw_filling = false;
 	for (size_t i = 0; i < w->n; i++) {
-		int rc = w->tensors[i].index < count ? TRY_HIT : TRY_STALE;
+		int rc = w->tensors[i].index < count ? pin_one(t, w, w->tensors[i]) : TRY_STALE;
 
-		if (rc == TRY_HIT)
-			access_log_put(t, w->tensors[i].index, w->wire_place, w->access);
-		if (rc == TRY_HIT)
-			rc = try_pin(t, w->tensors[i], w->wire_place, w->access);
 		if (rc == TRY_HIT)
 			continue;
 		unpin(t, w, i);
@@ -89,25 +92,44 @@ static int pin_all(struct tierd *t, const struct want *w, size_t *ret_at)
 	return TRY_HIT;
 }
 
-/* Every pin stands: nothing can fail any more but a table that makes no sense. */
-static int view_all(struct tierd *t, const struct want *w, struct tierd_view *ret)
+int want_reach(struct tierd *t, const struct want *w)
 {
 	uint64_t bytes;
 
 	for (size_t i = 0; i < w->n; i++) {
-		if (try_data(t, w->tensors[i], &bytes) != NULL)
+		int rc;
+
+		if (likely(try_data(t, w->tensors[i], &bytes) != NULL))
 			continue;
-		unpin(t, w, w->n);
-		return acquire_refused(t, w->tensors[i], -EPROTO);
+		rc = slab_reach(t, w->tensors[i]);
+		if (rc < 0) {
+			want_unpin(t, w);
+			return rc;
+		}
 	}
+	return 0;
+}
+
+void want_view(struct tierd *t, const struct want *w, struct tierd_view *ret)
+{
 	for (size_t i = 0; i < w->n; i++) {
+		uint64_t bytes = 0;
 		void *data = try_data(t, w->tensors[i], &bytes);
 
-		try_commit(t, w->tensors[i], w->access);
+		if (!w->uncommitted)
+			try_commit(t, w->tensors[i], w->access);
 		view_fill(t, w->tensors[i], w->place, w->access, data, bytes, &ret[i]);
 	}
 	try_wake_daemon(t);
-	return 0;
+}
+
+static int view_all(struct tierd *t, const struct want *w, struct tierd_view *ret)
+{
+	int rc = want_reach(t, w);
+
+	if (rc == 0)
+		want_view(t, w, ret);
+	return rc;
 }
 
 static int64_t time_left(const struct want *w)
@@ -120,12 +142,12 @@ static int64_t time_left(const struct want *w)
 	return now < w->until_ns ? (int64_t)(w->until_ns - now) : 0;
 }
 
-/* Asks the daemon for all of them and waits for its word. A batch travels as one entry with a list.
- */
-static int ask(struct tierd *t, const struct want *w, bool *ret_interrupted)
+/* A batch travels as one entry with a list. */
+int want_ask(struct tierd *t, const struct want *w, uint16_t opcode, bool *ret_interrupted,
+	     uint64_t *ret_value)
 {
 	struct call c;
-	int rc = request_begin(t, CALL_SIGNALS | (w->n > 1 ? CALL_PAYLOAD : 0), OP_ACQUIRE, &c);
+	int rc = request_begin(t, CALL_SIGNALS | (w->n > 1 ? CALL_PAYLOAD : 0), opcode, &c);
 
 	if (rc < 0)
 		return rc;
@@ -142,6 +164,7 @@ static int ask(struct tierd *t, const struct want *w, bool *ret_interrupted)
 	request_submit(t, &c);
 	rc = request_wait(t, &c, w->until_ns);
 	*ret_interrupted = c.interrupted;
+	*ret_value = c.answer.value;
 	if (rc >= 0)
 		request_end(t, &c);
 	return rc;
@@ -159,19 +182,21 @@ static int give_up(const struct want *w, unsigned round, bool interrupted)
 			 w->tensors[0].index, w->tensors[0].generation, round);
 }
 
-/* After a first try that missed. */
-static int acquire_wait(struct tierd *t, struct want *w, struct tierd_view *ret)
+int want_wait(struct tierd *t, struct want *w, size_t at, int rc, struct tierd_view *ret)
 {
 	bool interrupted = false;
-	size_t at = 0;
+	uint64_t value;
 
+	if (rc != TRY_MISS)
+		return acquire_refused(t, w->tensors[at], rc);
+	/* The log entries of the first try are worth a look before the daemon falls asleep; the
+	 * request wakes it anyhow. */
 	w->until_ns = w->timeout_ns < 0 ? REQUEST_NEVER : clock_now_ns() + (uint64_t)w->timeout_ns;
 	for (unsigned round = 1;; round++) {
-		int rc = ask(t, w, &interrupted);
-
+		rc = want_ask(t, w, OP_ACQUIRE, &interrupted, &value);
 		if (rc < 0)
 			return rc;
-		rc = pin_all(t, w, &at);
+		rc = want_pin(t, w, &at);
 		if (rc == TRY_HIT)
 			return view_all(t, w, ret);
 		if (rc != TRY_MISS)
@@ -182,7 +207,7 @@ static int acquire_wait(struct tierd *t, struct want *w, struct tierd_view *ret)
 	}
 }
 
-static int arguments(const struct want *w)
+int want_check(struct tierd *t, struct want *w)
 {
 	if (!access_valid(w->access))
 		return error_set(EINVAL,
@@ -191,18 +216,24 @@ static int arguments(const struct want *w)
 				 w->access);
 	if (w->n > TIERD_BATCH_MAX)
 		return error_set(E2BIG, "%zu tensors at once, at most %d", w->n, TIERD_BATCH_MAX);
-	return error_set(ENODEV, "no place %d", w->place);
+	if (place_to_wire(t, w->place, &w->wire_place))
+		return 0;
+	return place_find(t, w->place, &w->wire_place);
 }
 
-/* Everything that is no hit at the first try. */
-static __attribute__((noinline)) int acquire_slow(struct tierd *t, struct want *w, size_t at,
-						  int rc, struct tierd_view *ret)
+__attribute__((noinline)) int want_acquire(struct tierd *t, struct want *w, int rc,
+					   struct tierd_view *ret)
 {
-	if (rc != TRY_MISS)
-		return acquire_refused(t, w->tensors[at], rc);
-	/* The log entries of this try are worth a look before the daemon falls asleep; the request
-	 * wakes it anyhow. */
-	return acquire_wait(t, w, ret);
+	size_t at = 0;
+	int wrong = want_check(t, w);
+
+	if (wrong < 0)
+		return wrong;
+	if (w->n == 0)
+		return client_usable(t);
+	if (rc == TRY_HIT)
+		rc = want_pin(t, w, &at);
+	return rc == TRY_HIT ? view_all(t, w, ret) : want_wait(t, w, at, rc, ret);
 }
 
 int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uint32_t access,
@@ -212,32 +243,29 @@ int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uint32_t acce
 	uint8_t wire_place;
 	uint64_t bytes;
 	void *data;
-	int rc = TRY_STALE;
+	int rc = TRY_HIT;
 
-	if (unlikely(!access_valid(access) || !place_to_wire(place, &wire_place)))
-		return arguments(&(struct want){ .n = 1, .place = place, .access = access });
-	if (likely(tensor.index < atomic_load_explicit(&t->hot.count, memory_order_relaxed))) {
+	if (likely(access_valid(access)) && likely(place_to_wire(t, place, &wire_place)) &&
+	    likely(tensor.index < atomic_load_explicit(&t->hot.count, memory_order_relaxed))) {
 		access_log_put(t, tensor.index, wire_place, access);
 		rc = try_pin(t, tensor, wire_place, access);
-	}
-	if (likely(rc == TRY_HIT)) {
-		data = try_data(t, tensor, &bytes);
-		if (likely(data != NULL)) {
-			try_commit(t, tensor, access);
-			view_fill(t, tensor, place, access, data, bytes, ret);
-			try_wake_daemon(t);
-			return 0;
+		if (likely(rc == TRY_HIT)) {
+			data = try_data(t, tensor, &bytes);
+			if (likely(data != NULL)) {
+				try_commit(t, tensor, access);
+				view_fill(t, tensor, place, access, data, bytes, ret);
+				try_wake_daemon(t);
+				return 0;
+			}
+			pin_lower(&t->hot.slots[tensor.index], access, &bytes);
 		}
-		pin_lower(&t->hot.slots[tensor.index], access, &bytes);
-		rc = -EPROTO;
 	}
 	w = (struct want){ .tensors = &tensor,
 			   .n = 1,
 			   .place = place,
-			   .wire_place = wire_place,
 			   .access = access,
 			   .timeout_ns = timeout_ns };
-	return acquire_slow(t, &w, 0, rc, ret);
+	return want_acquire(t, &w, rc, ret);
 }
 
 int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place,
@@ -248,30 +276,33 @@ int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, 
 			  .place = place,
 			  .access = access,
 			  .timeout_ns = timeout_ns };
-	size_t at = 0;
-	int rc;
 
-	if (!access_valid(access) || n > TIERD_BATCH_MAX || !place_to_wire(place, &w.wire_place))
-		return arguments(&w);
-	if (n == 0)
-		return client_usable(t);
-	rc = pin_all(t, &w, &at);
-	if (rc == TRY_HIT)
-		return view_all(t, &w, ret);
-	return acquire_slow(t, &w, at, rc, ret);
+	return want_acquire(t, &w, TRY_HIT, ret);
 }
 
 /* A release that cannot be: it changes nothing. The cookie is of another connection, or of this one
  * seen from a forked child, or no such pin stands. */
-static __attribute__((noinline)) void release_wrong(struct tierd *t, const struct tierd_view *v)
+static __attribute__((noinline)) int release_wrong(struct tierd *t, const struct tierd_view *v)
 {
 	if (t->hot.cookie == 0)
-		error_set(EPERM, "release in a forked child of process %d", (int)t->pid);
-	else if ((v->cookie & ~(uint64_t)0xff) != t->hot.cookie)
-		error_set(EINVAL, "release of a view of another connection");
-	else
-		error_set(EINVAL, "release of tensor %u:%u, which this view does not pin",
-			  v->tensor.index, v->tensor.generation);
+		return error_set(EPERM, "release in a forked child of process %d", (int)t->pid);
+	if ((v->cookie & ~(uint64_t)0xff) != t->hot.cookie)
+		return error_set(EINVAL, "release of a view of another connection");
+	return error_set(EINVAL, "release of tensor %u:%u, which this view does not pin",
+			 v->tensor.index, v->tensor.generation);
+}
+
+int release_check(struct tierd *t, const struct tierd_view *v)
+{
+	uint32_t access = (uint32_t)v->cookie & 0xff;
+
+	if (v->cookie == 0)
+		return 0;
+	if ((v->cookie ^ access) == t->hot.cookie && v->tensor.index < t->hot.tensors &&
+	    pin_held(atomic_load_explicit(&t->hot.slots[v->tensor.index], memory_order_relaxed),
+		     pin_counts(access)))
+		return 0;
+	return release_wrong(t, v);
 }
 
 void tierd_release(struct tierd *t, struct tierd_view *view)

@@ -9,7 +9,9 @@
 
 #include "libclient/access_log.h"
 #include "libclient/client.h"
+#include "libclient/place.h"
 #include "libclient/protocol/pin.h"
+#include "libclient/slab.h"
 
 /* Why a try was no hit; no sentence is set. */
 enum {
@@ -68,6 +70,36 @@ static inline int try_pin(struct tierd *t, tierd_tensor h, uint8_t place, uint32
 	return rc;
 }
 
+/* For somebody whose stream waits FILLING is as good as RESIDENT. */
+static inline uint64_t filling_will_do(uint64_t word0)
+{
+	return word0_state(word0) != STATE_FILLING
+		       ? word0
+		       : word0 ^ (uint64_t)(STATE_FILLING ^ STATE_RESIDENT) << 32;
+}
+
+/* As try_pin(); *ret_filling: the bytes are still coming. The daemon publishes where a tensor will
+ * be with FILLING, and from then on a pin keeps it there. */
+static inline int try_pin_filling(struct tierd *t, tierd_tensor h, uint8_t place, uint32_t access,
+				  bool *ret_filling)
+{
+	struct descriptor *d = &t->hot.descriptors[h.index];
+	pin_slot *slot = &t->hot.slots[h.index];
+	uint64_t word0 = atomic_load_explicit(&d->word0, memory_order_relaxed), old;
+	int rc = try_word0(filling_will_do(word0), h.generation, place, PIN_FILLED, access);
+
+	if (rc != TRY_HIT)
+		return rc;
+	if (!pin_raise(slot, access, &old))
+		return TRY_FULL;
+	word0 = atomic_load_explicit(&d->word0, memory_order_seq_cst);
+	rc = try_word0(filling_will_do(word0), h.generation, place, old, access);
+	if (rc != TRY_HIT)
+		pin_lower(slot, access, &old);
+	*ret_filling = word0_state(word0) == STATE_FILLING;
+	return rc;
+}
+
 /* Under the own pin: says that this writer fills an UNFILLED front. Only once the acquire is sure
  * to succeed, for from here on the old bytes are gone. */
 static inline void try_commit(struct tierd *t, tierd_tensor h, uint32_t access)
@@ -79,7 +111,8 @@ static inline void try_commit(struct tierd *t, tierd_tensor h, uint32_t access)
 		atomic_fetch_or_explicit(&t->hot.slots[h.index], PIN_FILLED, memory_order_seq_cst);
 }
 
-/* Under the own pin, word1 and the size stand still. NULL: outside every mapped arena. */
+/* Under the own pin, word1 and the size stand still. NULL: not mapped, or outside every arena;
+ * slab_reach() tells which, and maps. */
 static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_bytes)
 {
 	struct descriptor *d = &t->hot.descriptors[h.index];
@@ -89,10 +122,10 @@ static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_byte
 
 	if (unlikely(word1_arena(word1) >= HELLO_ARENAS_MAX))
 		return NULL;
+	*ret_bytes = d->bytes;
 	a = &t->hot.arenas[word1_arena(word1)];
 	if (unlikely(offset >= a->bytes || d->bytes > a->bytes - offset))
-		return NULL;
-	*ret_bytes = d->bytes;
+		return slab_data(t, word1, d->bytes);
 	return a->base + offset;
 }
 
@@ -103,13 +136,16 @@ static inline void try_wake_daemon(struct tierd *t)
 		client_ring(t);
 }
 
-/* The byte of a place; false: no place has this number. */
-static inline bool place_to_wire(int place, uint8_t *ret)
+/* The byte of a place; false: place_find() knows, or why there is none. */
+static inline bool place_to_wire(struct tierd *t, int place, uint8_t *ret)
 {
-	if (unlikely((unsigned)place + 1 > PROTOCOL_PLACE_HOST))
+	uint8_t wire;
+
+	if (unlikely((unsigned)place + 1 > CLIENT_PLACES))
 		return false;
-	*ret = (uint8_t)place; /* TIERD_HOST is PROTOCOL_PLACE_HOST */
-	return true;
+	wire = atomic_load_explicit(&t->hot.places[place + 1], memory_order_relaxed);
+	*ret = wire;
+	return likely(wire != PLACE_UNKNOWN);
 }
 
 static inline bool access_valid(uint32_t access)
@@ -117,6 +153,40 @@ static inline bool access_valid(uint32_t access)
 	/* READ, WRITE, READ|WRITE, WRITE|DISCARD, READ|WRITE|DISCARD */
 	return access < 8 && ((0xceu >> access) & 1);
 }
+
+/* One acquire while it goes on. */
+struct want {
+	const tierd_tensor *tensors;
+	size_t n;
+	int place;
+	uint8_t wire_place;
+	uint32_t access;
+	int64_t timeout_ns;
+	uint64_t until_ns; /* REQUEST_NEVER: for ever */
+	bool on_stream;    /* a pin may stand on FILLING, for the stream will wait */
+	bool saw_filling;  /* one does */
+	bool uncommitted;  /* the caller says try_commit() itself */
+};
+
+/* Checks access, number and place; fills wire_place. */
+int want_check(struct tierd *t, struct want *w);
+/* Pins all or none; TRY_*. *ret_at: the tensor that was refused. */
+int want_pin(struct tierd *t, struct want *w, size_t *ret_at);
+void want_unpin(struct tierd *t, const struct want *w);
+/* Every pin stands: maps what is not mapped yet. Unpins all on failure. */
+int want_reach(struct tierd *t, const struct want *w);
+/* Then nothing can fail any more. */
+void want_view(struct tierd *t, const struct want *w, struct tierd_view *ret);
+/* Asks the daemon for all of them by `opcode` and waits for its word. */
+int want_ask(struct tierd *t, const struct want *w, uint16_t opcode, bool *ret_interrupted,
+	     uint64_t *ret_value);
+/* Acquires after a first try that gave `rc` at tensor `at`. */
+int want_wait(struct tierd *t, struct want *w, size_t at, int rc, struct tierd_view *ret);
+/* All of it. `rc`: what a try of a single tensor said; TRY_HIT: there was none, because of the
+ * arguments or a place not used before, or a slab is not mapped. */
+int want_acquire(struct tierd *t, struct want *w, int rc, struct tierd_view *ret);
+/* Whether a release of this view would end a pin, or be nothing; else -EPERM or -EINVAL. */
+int release_check(struct tierd *t, const struct tierd_view *view);
 
 /* The sentence for a try that ended an acquire. */
 int acquire_refused(struct tierd *t, tierd_tensor h, int rc);

@@ -20,8 +20,15 @@
 #include "libclient/protocol/stats_page.h"
 #include "libclient/tierd.h"
 
+/* Until its row stands in PROTOCOL_OPCODES, with what the daemon does. */
+#define OP_ACQUIRE_ON 16
+
 #define CLIENT_MAGIC     0x746c6364u
 #define CLIENT_HOT_BYTES 65536u /* whole pages whatever the page size is */
+#define CLIENT_PLACES    16u    /* ordinals of GPUs that a process may name */
+#define PLACE_UNKNOWN    0xfeu  /* in `places`: ask place_find() */
+#define ZONE_CHUNK       GIB(1) /* the zone is registered in pieces of this size */
+#define ZONE_CHUNKS_MAX  4096u
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -42,6 +49,29 @@ struct client_hot {
 	_Atomic uint32_t *awake; /* T's */
 	uint64_t cookie;         /* of this connection; the low 8 bits are free for the access */
 	struct client_arena arenas[HELLO_ARENAS_MAX];
+	/* The wire's place by the caller's, from TIERD_HOST on; see place.c. */
+	_Atomic uint8_t places[1 + CLIENT_PLACES];
+};
+
+/* An arena of GPU memory, mapped slab by slab (slab.c). It is no client_arena, so that a hit in
+ * host memory does not ask. */
+struct slab_arena {
+	char *base;     /* the reserved range, NULL until the first use */
+	uint64_t bytes; /* 0: no such arena */
+	uint64_t slab_bytes;
+	uint8_t place;
+	uint8_t uuid[16];
+	int ordinal;              /* of that GPU in this process, -1: not known yet */
+	_Atomic uint64_t *mapped; /* a bit a slab */
+};
+
+/* A CUDA stream of the process that releases by a word of C (deferred.c). */
+struct client_stream {
+	bool taken;
+	uint64_t id;    /* CUDA's, never used twice */
+	uint64_t value; /* last one that the stream was told to write */
+	uint32_t tail;  /* entries stored in the ring */
+	int device;
 };
 
 enum request_state {
@@ -89,8 +119,37 @@ struct tierd {
 	void *sq, *cq;
 	char *texts, *payloads, *windows;
 	struct access_log *logs;
-	uint32_t ids, payload_slots, window_slots, log_count;
+	struct fence *fences;
+	struct stream_word *streams;
+	struct deferred_ring *deferred;
+	uint32_t ids, payload_slots, window_slots, log_count, fence_count, stream_count;
 	uint32_t payload_bytes, window_bytes;
+
+	bool no_thread; /* TIERD_NO_THREAD */
+	bool by_uuid;   /* GPUs are found by UUID; else ordinals are the daemon's */
+	struct slab_arena slabs[HELLO_ARENAS_MAX];
+	struct segment zone;           /* of dram, for TIERD_DEVICE_COPY; 0 bytes: none */
+	_Atomic uint32_t slabs_mapped; /* while some are, messages of the socket are looked for */
+	_Atomic uint32_t watched;      /* 1: by the watcher */
+	pthread_mutex_t slab_lock;     /* ranges, maps, and reading the socket; before `lock` */
+	pthread_mutex_t place_lock;    /* `places` and ordinals, while they are found out */
+	pthread_mutex_t register_lock; /* what is registered with CUDA: */
+	bool fences_registered;
+	uint64_t zone_registered[ZONE_CHUNKS_MAX / 64];
+	int register_device;
+
+	pthread_mutex_t fence_lock;    /* fences that were handed to us (fence.c): */
+	uint64_t fence_wanted[FENCES]; /* value by fence, 0: none outstanding */
+	bool fences_let_go;            /* the daemon is dead: nobody stores values any more */
+	struct err fence_failed;       /* the first failure that no call has told yet */
+
+	pthread_mutex_t deferred_lock; /* `stream`, the rings and the order on each stream */
+	struct client_stream stream[STREAMS];
+
+	pthread_mutex_t watch_lock; /* the watcher's life: */
+	bool watching;
+	pthread_t watcher;
+	int watch_stop_fd;
 
 	pthread_mutex_t lock; /* everything below */
 	bool broken;          /* the daemon is gone or broke the protocol: `broken_why` */

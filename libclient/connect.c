@@ -143,6 +143,16 @@ static int receive(int fd, const char *path, struct hello_reply *ret, struct hel
 	return 0;
 }
 
+/* Slabs have descriptors of their own, that come later. */
+static unsigned arenas_with_fd(const struct hello_reply *r)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->arenas; i++)
+		n += r->arena[i].slab_bytes == 0;
+	return n;
+}
+
 static int check_reply(const struct hello_reply *r, const char *path, unsigned fds, struct err *err)
 {
 	if (r->magic != PROTOCOL_MAGIC)
@@ -152,8 +162,8 @@ static int check_reply(const struct hello_reply *r, const char *path, unsigned f
 	if (r->major != PROTOCOL_MAJOR)
 		return err_set(err, EPROTO, "%s: the daemon speaks version %u, this library %u",
 			       path, r->major, PROTOCOL_MAJOR);
-	if (r->result != 0 || r->arenas > HELLO_ARENAS_MAX || r->fds != HELLO_FDS + r->arenas ||
-	    fds != r->fds)
+	if (r->result != 0 || r->arenas > HELLO_ARENAS_MAX || fds != r->fds ||
+	    r->fds != HELLO_FDS + arenas_with_fd(r))
 		return err_set(err, EPROTO, "%s: %u descriptors came, %u were announced", path, fds,
 			       r->fds);
 	if (r->features != 0)

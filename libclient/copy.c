@@ -9,6 +9,7 @@
 
 #include "libclient/acquire.h"
 #include "libclient/error.h"
+#include "libclient/gpu.h"
 #include "libclient/request.h"
 
 #define PIPELINE 4u
@@ -39,6 +40,49 @@ static void move_bytes(struct copy *k, uint64_t at, uint64_t bytes, void *memory
 		memcpy(memory, k->from + at, bytes);
 }
 
+/* -EREMOTE: this process cannot reach that GPU. Else as copy_pinned(), but a sentence is set where
+ * it is not a try's result. */
+static int copy_on_gpu(struct copy *k, uint8_t place, uint64_t at, uint64_t bytes)
+{
+	struct want w = { .tensors = &k->tensor,
+			  .n = 1,
+			  .wire_place = place,
+			  .access = k->to != NULL ? TIERD_READ : TIERD_WRITE };
+	size_t which;
+	uint64_t size;
+	char *data;
+	int ordinal, rc;
+
+	if (place_ordinal(k->t, place, true, &ordinal) < 0)
+		return -EREMOTE;
+	rc = want_pin(k->t, &w, &which);
+	if (rc != TRY_HIT)
+		return rc;
+	rc = want_reach(k->t, &w);
+	if (rc < 0)
+		return -EREMOTE;
+	data = (char *)try_data(k->t, k->tensor, &size) + k->offset + at;
+	rc = k->to != NULL ? gpu_copy(ordinal, k->to + at, data, bytes, false, error_slot())
+			   : gpu_copy(ordinal, data, k->from + at, bytes, true, error_slot());
+	want_unpin(k->t, &w);
+	try_wake_daemon(k->t);
+	return rc < 0 ? -EREMOTEIO : 0;
+}
+
+/* Where the process cannot reach the GPU that the tensor is on, it is brought to the host. */
+static int copy_at_host(struct copy *k, uint64_t at, uint64_t bytes)
+{
+	uint32_t access = k->to != NULL ? TIERD_READ : TIERD_WRITE;
+	struct tierd_view v;
+	int rc = tierd_acquire(k->t, k->tensor, TIERD_HOST, access, -1, &v);
+
+	if (rc < 0)
+		return rc;
+	move_bytes(k, at, bytes, (char *)v.data + k->offset + at);
+	tierd_release(k->t, &v);
+	return 0;
+}
+
 /* Pins the tensor where it is, copies one piece, unpins. -EAGAIN: it is in no mapped place. */
 static int copy_pinned(struct copy *k, uint64_t at, uint64_t bytes)
 {
@@ -49,6 +93,8 @@ static int copy_pinned(struct copy *k, uint64_t at, uint64_t bytes)
 	char *data;
 	int rc;
 
+	if (place != PROTOCOL_PLACE_HOST && k->t->by_uuid)
+		return copy_on_gpu(k, place, at, bytes);
 	access_log_put(k->t, k->tensor.index, place, access);
 	rc = try_pin(k->t, k->tensor, place, access);
 	if (rc != TRY_HIT)
@@ -59,6 +105,24 @@ static int copy_pinned(struct copy *k, uint64_t at, uint64_t bytes)
 	pin_lower(&k->t->hot.slots[k->tensor.index], access, &old);
 	try_wake_daemon(k->t);
 	return data != NULL ? 0 : -EPROTO;
+}
+
+/* The same with its sentence, wherever the tensor is. */
+static int copy_there(struct copy *k, uint64_t at, uint64_t bytes)
+{
+	int rc = copy_pinned(k, at, bytes);
+
+	switch (rc) {
+	case 0:
+	case -EAGAIN:
+		return rc;
+	case -EREMOTE:
+		return copy_at_host(k, at, bytes);
+	case -EREMOTEIO:
+		return error_slot()->code;
+	default:
+		return acquire_refused(k->t, k->tensor, rc);
+	}
 }
 
 static int piece_send(struct copy *k)
@@ -90,10 +154,10 @@ static int piece_again(struct copy *k, const struct piece *p)
 {
 	for (;;) {
 		struct copy one = *k;
-		int rc = copy_pinned(k, p->at, p->bytes);
+		int rc = copy_there(k, p->at, p->bytes);
 
 		if (rc != -EAGAIN)
-			return rc < 0 ? acquire_refused(k->t, k->tensor, rc) : 0;
+			return rc;
 		one.begun = one.ended = 0;
 		one.sent = p->at;
 		one.bytes = p->at + p->bytes;
@@ -179,10 +243,8 @@ static int copy_run(struct copy *k)
 				 (unsigned long long)d->bytes);
 	if (k->bytes == 0)
 		return 0;
-	rc = copy_pinned(k, 0, k->bytes);
-	if (rc == -EAGAIN)
-		return copy_windows(k);
-	return rc < 0 ? acquire_refused(k->t, k->tensor, rc) : 0;
+	rc = copy_there(k, 0, k->bytes);
+	return rc == -EAGAIN ? copy_windows(k) : rc;
 }
 
 int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offset, void *to, uint64_t bytes)

@@ -17,6 +17,7 @@
 static_assert(TIERD_BOOL + 1 == PROTOCOL_DTYPES && TIERD_CLASSES == PROTOCOL_CLASSES &&
 		      TIERD_NDIM_MAX == PROTOCOL_NDIM_MAX,
 	      "tierd.h and the protocol name the same values");
+static_assert(TIERD_DEVICE_COPY == SPEC_DEVICE_COPY, "they travel as they are");
 
 /* Some specs under way. */
 struct batch {
@@ -47,7 +48,7 @@ static int shape_check(const struct tierd_spec *s, size_t i)
 	return 0;
 }
 
-static int spec_check(const struct tierd_spec *s, size_t i)
+static int spec_check(struct tierd *t, const struct tierd_spec *s, size_t i)
 {
 	size_t name = s->name != NULL ? strnlen(s->name, TIERD_NAME_MAX + 1) : 1;
 
@@ -60,8 +61,16 @@ static int spec_check(const struct tierd_spec *s, size_t i)
 	if (s->ndim > TIERD_NDIM_MAX)
 		return error_set(EINVAL, "spec %zu: ndim %u, at most %d", i, s->ndim,
 				 TIERD_NDIM_MAX);
-	if ((s->flags | s->reserved[0] | s->reserved[1] | s->reserved[2] | s->reserved[3]) != 0)
-		return error_set(EINVAL, "spec %zu: flags and reserved members must be 0", i);
+	if ((s->flags & ~(uint64_t)TIERD_DEVICE_COPY) != 0)
+		return error_set(EINVAL, "spec %zu: flags %#llx: no such flag", i,
+				 (unsigned long long)s->flags);
+	if ((s->reserved[0] | s->reserved[1] | s->reserved[2] | s->reserved[3]) != 0)
+		return error_set(EINVAL, "spec %zu: reserved members must be 0", i);
+	if ((s->flags & TIERD_DEVICE_COPY) && t->zone.bytes == 0)
+		return error_set(ENOTSUP,
+				 "spec %zu: TIERD_DEVICE_COPY, and the daemon has no such zone of "
+				 "dram (tiers.dram.zone)",
+				 i);
 	return shape_check(s, i);
 }
 
@@ -76,6 +85,7 @@ static void wire_write(const struct tierd_spec *s, size_t bytes, char *to)
 {
 	size_t name = s->name != NULL ? strlen(s->name) : 0;
 	struct wire_spec w = { .bytes = (uint32_t)bytes,
+			       .flags = s->flags,
 			       .class_ = (uint8_t)s->class_,
 			       .dtype = (uint8_t)s->dtype,
 			       .ndim = (uint8_t)s->ndim,
@@ -173,7 +183,7 @@ int tierd_create(struct tierd *t, const struct tierd_spec *specs, size_t n, tier
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = spec_check(&specs[i], i);
+		rc = spec_check(t, &specs[i], i);
 	if (rc < 0 || n == 0)
 		return rc < 0 ? rc : client_usable(t);
 	k.made = calloc(n, sizeof(*k.made));

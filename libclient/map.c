@@ -6,6 +6,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "libclient/place.h"
+#include "libclient/registration.h"
+#include "libclient/slab.h"
+
 static int map_one(int fd, uint64_t bytes, int prot, const char *what, struct segment *ret,
 		   struct err *err)
 {
@@ -75,6 +79,8 @@ static int check_control(const struct control_header *h, const struct hello_repl
 	    !array_ok(&h->fences, total, sizeof(struct fence), 1, FENCES) ||
 	    !array_ok(&h->streams, total, sizeof(struct stream_word), 1, STREAMS) ||
 	    !array_ok(&h->deferred, total, DEFERRED_STRIDE, h->streams.count, h->streams.count) ||
+	    h->fences.offset % 4096 != 0 ||
+	    h->streams.offset != ALIGN_UP(h->fences.offset + h->fences.count * 64ull, 4096) ||
 	    !array_ok(&h->pins, total, sizeof(pin_slot), tensors, tensors) ||
 	    !power_of_two(h->sq.count))
 		return err_set(err, EPROTO, "control segment: sizes that cannot be");
@@ -92,6 +98,11 @@ static void use_control(struct tierd *t, const struct control_header *h)
 	t->payloads = base + h->payload.offset;
 	t->windows = base + h->window.offset;
 	t->logs = (struct access_log *)(void *)(base + h->logs.offset);
+	t->fences = (struct fence *)(void *)(base + h->fences.offset);
+	t->streams = (struct stream_word *)(void *)(base + h->streams.offset);
+	t->deferred = (struct deferred_ring *)(void *)(base + h->deferred.offset);
+	t->fence_count = h->fences.count;
+	t->stream_count = h->streams.count;
 	t->ids = h->sq.count;
 	t->payload_slots = h->payload.count;
 	t->window_slots = h->window.count;
@@ -144,22 +155,37 @@ static int check_stats(const struct stats_page *s, const struct hello_reply *r, 
 	return 0;
 }
 
+static int map_host_arena(struct tierd *t, const struct hello_arena *a, int fd, struct err *err)
+{
+	struct segment s = { NULL, 0 };
+	int rc = map_one(fd, a->bytes, PROT_READ | PROT_WRITE, "arena", &s, err);
+
+	t->hot.arenas[a->arena] = (struct client_arena){ s.base, s.bytes };
+	if (rc == 0 && (a->zone_bytes > a->bytes || a->zone_bytes > ZONE_CHUNKS_MAX * ZONE_CHUNK))
+		return err_set(err, EPROTO, "arena %u: a zone that cannot be", a->arena);
+	if (rc == 0 && a->zone_bytes > 0)
+		t->zone = (struct segment){ s.base, a->zone_bytes };
+	return rc;
+}
+
 static int map_arenas(struct tierd *t, const struct hello_reply *r, const struct hello_fds *fds,
 		      struct err *err)
 {
+	unsigned next = HELLO_FD_ARENAS;
+
 	for (uint32_t i = 0; i < r->arenas; i++) {
 		const struct hello_arena *a = &r->arena[i];
-		struct segment s = { NULL, 0 };
 		int rc;
 
-		if (a->arena >= HELLO_ARENAS_MAX || t->hot.arenas[a->arena].bytes != 0)
+		if (a->arena >= HELLO_ARENAS_MAX || t->hot.arenas[a->arena].bytes != 0 ||
+		    t->slabs[a->arena].bytes != 0)
 			return err_set(err, EPROTO, "arena %u: a number that cannot be", a->arena);
-		rc = map_one(fds->fd[HELLO_FD_ARENAS + i], a->bytes, PROT_READ | PROT_WRITE,
-			     "arena", &s, err);
-		t->hot.arenas[a->arena] = (struct client_arena){ s.base, s.bytes };
+		rc = a->slab_bytes != 0 ? slab_arena_add(t, a, err)
+					: map_host_arena(t, a, fds->fd[next++], err);
 		if (rc < 0)
 			return rc;
 	}
+	place_start(t);
 	return 0;
 }
 
@@ -172,6 +198,8 @@ static void unmap_one(struct segment *s)
 
 void map_undo(struct tierd *t)
 {
+	registration_undo(t);
+	slab_undo(t);
 	for (unsigned i = 0; i < HELLO_ARENAS_MAX; i++) {
 		struct segment s = { t->hot.arenas[i].base, t->hot.arenas[i].bytes };
 

@@ -6,6 +6,8 @@
  * their pins, and leaves; a release that finds the mark in the slot it lowered knows that its pin
  * was counted, and the one that brings the count to zero unmaps. Releases of an open connection pay
  * nothing for this.
+ *
+ * Pins that a stream is to end (deferred.c) are no views: close waits for those streams first.
  */
 #define _GNU_SOURCE /* SEEK_DATA */
 #include <errno.h>
@@ -20,8 +22,10 @@
 #include "libclient/access_log.h"
 #include "libclient/close.h"
 #include "libclient/connect.h"
+#include "libclient/deferred.h"
 #include "libclient/error.h"
 #include "libclient/request.h"
+#include "libclient/watcher.h"
 
 #define SOCKET_PATH_BYTES 108                 /* sun_path */
 #define CLOSE_BIAS        ((uint64_t)1 << 62) /* holds the memory while tierd_close() counts */
@@ -46,6 +50,13 @@ static struct tierd *client_new(struct err *err)
 	t->socket_fd = -1;
 	t->control_fd = -1;
 	t->doorbell_fd = -1;
+	t->watch_stop_fd = -1;
+	pthread_mutex_init(&t->slab_lock, NULL);
+	pthread_mutex_init(&t->place_lock, NULL);
+	pthread_mutex_init(&t->register_lock, NULL);
+	pthread_mutex_init(&t->fence_lock, NULL);
+	pthread_mutex_init(&t->deferred_lock, NULL);
+	pthread_mutex_init(&t->watch_lock, NULL);
 	return t;
 }
 
@@ -96,6 +107,8 @@ static int client_connect(struct tierd *t, const char *path, const char *name_sp
 
 static void client_free(struct tierd *t)
 {
+	if (t->watch_stop_fd >= 0)
+		close(t->watch_stop_fd);
 	if (t->doorbell_fd >= 0)
 		close(t->doorbell_fd);
 	if (t->control_fd >= 0)
@@ -116,9 +129,10 @@ int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, 
 	if (name_space == NULL)
 		name_space = "default";
 	n = strlen(name_space);
-	if (flags != 0 || n == 0)
-		return err_set(err, EINVAL,
-			       flags != 0 ? "flags must be 0" : "the namespace is empty");
+	if ((flags & ~(uint64_t)TIERD_NO_THREAD) != 0)
+		return err_set(err, EINVAL, "flags %#llx: no such flag", (unsigned long long)flags);
+	if (n == 0)
+		return err_set(err, EINVAL, "the namespace is empty");
 	if (n > TIERD_NAME_MAX)
 		return err_set(err, ENAMETOOLONG, "a namespace of %zu bytes, at most %d", n,
 			       TIERD_NAME_MAX);
@@ -128,6 +142,7 @@ int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, 
 	t = client_new(err);
 	if (t == NULL)
 		return err->code;
+	t->no_thread = (flags & TIERD_NO_THREAD) != 0;
 	rc = client_connect(t, path, name_space, err);
 	if (rc < 0) {
 		client_free(t);
@@ -196,6 +211,8 @@ static void close_forked(struct tierd *t)
 
 void tierd_close(struct tierd *t)
 {
+	bool settled;
+
 	if (t == NULL)
 		return;
 	ASSERT_OBJ(t, CLIENT_MAGIC);
@@ -203,8 +220,15 @@ void tierd_close(struct tierd *t)
 		close_forked(t);
 		return;
 	}
+	/* While the watcher runs, so that a daemon that dies now holds up no stream. */
+	settled = deferred_settle(t);
+	watcher_stop(t);
 	access_log_forget(t);
 	atomic_store(&t->hot.count, 0);
+	/* A stream may go on writing there: it all stays mapped and pinned until the process ends,
+	 * which its pidfd tells the daemon. */
+	if (!settled)
+		return;
 	atomic_store(&t->views_left, CLOSE_BIAS);
 	count_views(t);
 	close_view_ended(t, CLOSE_BIAS);

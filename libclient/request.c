@@ -10,6 +10,7 @@
 #include "libclient/completion.h"
 #include "libclient/error.h"
 #include "libclient/futex.h"
+#include "libclient/slab.h"
 
 /* Ids that only OP_CANCEL may take: a full ring must not keep a signal from ending a wait. */
 #define IDS_FOR_CANCEL 4u
@@ -131,6 +132,8 @@ int request_begin(struct tierd *t, unsigned needs, uint16_t opcode, struct call 
 
 	if (id < 0)
 		return id;
+	if (slab_due(t))
+		slab_drain(t, false);
 	pthread_mutex_lock(&t->lock);
 	id = take_or_wait(t, needs);
 	pthread_mutex_unlock(&t->lock);
@@ -263,6 +266,12 @@ static int wait_done(struct tierd *t, struct call *c, struct request *r, uint64_
 			return -ETIMEDOUT;
 		}
 		rc = sleep_once(t, r, wake_ns);
+		/* The leader comes by a few times a second. */
+		if (slab_due(t)) {
+			pthread_mutex_unlock(&t->lock);
+			slab_drain(t, false);
+			pthread_mutex_lock(&t->lock);
+		}
 		if (rc == -EINTR && (c->needs & CALL_SIGNALS))
 			c->interrupted = true;
 	}

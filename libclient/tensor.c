@@ -7,6 +7,7 @@
 
 #include "libclient/acquire.h"
 #include "libclient/error.h"
+#include "libclient/fence.h"
 #include "libclient/handles.h"
 #include "libclient/info.h"
 #include "libclient/request.h"
@@ -96,11 +97,14 @@ int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t n)
 static int hint(struct tierd *t, uint16_t opcode, int place, const tierd_tensor *tensors, size_t n)
 {
 	uint8_t wire_place;
+	int rc = 0;
 
 	if (n > TIERD_BATCH_MAX)
 		return error_set(E2BIG, "%zu tensors at once, at most %d", n, TIERD_BATCH_MAX);
-	if (!place_to_wire(place, &wire_place))
-		return error_set(ENODEV, "no place %d", place);
+	if (!place_to_wire(t, place, &wire_place))
+		rc = place_find(t, place, &wire_place);
+	if (rc < 0)
+		return rc;
 	return n == 0 ? client_usable(t) : handles_send(t, opcode, 0, wire_place, tensors, n);
 }
 
@@ -116,7 +120,9 @@ int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n)
 
 int tierd_flush(struct tierd *t, const tierd_tensor *tensors, size_t n)
 {
-	return handles_send(t, OP_FLUSH, CALL_SIGNALS, 0, tensors, n);
+	int rc = handles_send(t, OP_FLUSH, CALL_SIGNALS, 0, tensors, n);
+
+	return rc < 0 ? rc : fence_failure(t);
 }
 
 int tierd_step(struct tierd *t)
@@ -125,11 +131,11 @@ int tierd_step(struct tierd *t)
 	int rc = request_begin(t, CALL_TRY, OP_STEP, &c);
 
 	/* No id is free: hundreds of requests wait, and this iteration goes unmarked. */
-	if (rc == -EAGAIN)
-		return 0;
+	if (rc < 0 && rc != -EAGAIN)
+		return rc;
 	if (rc == 0)
 		request_send(t, &c);
-	return rc;
+	return fence_failure(t);
 }
 
 int tierd_trim(struct tierd *t)
@@ -161,6 +167,9 @@ int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info *ret)
 	request_end(t, &c);
 	if (rc < 0)
 		return error_set(EPROTO, "stat answered with a record that cannot be");
+	if (info.place != TIERD_HOST && t->by_uuid &&
+	    place_ordinal(t, (uint8_t)info.place, false, &info.place) < 0)
+		info.place = TIERD_ELSEWHERE;
 	*ret = info;
 	return 0;
 }

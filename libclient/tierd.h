@@ -22,9 +22,18 @@
  * Conventions: every call returns 0 (or a count where said) or a negative errno; outputs are
  * untouched on failure; `tierd_error` has the sentence. All sizes are bytes, all times nanoseconds.
  * Every call may be made by any thread, and by several at once on one `struct tierd`, unless its
- * text says otherwise. No call installs a signal handler or starts a thread. Besides the errors
- * that each call names, every call that talks to the daemon returns -EPIPE once the daemon is gone,
- * -EPERM in a forked child, and -EPROTO where its answer makes no sense.
+ * text says otherwise. No call installs a signal handler. No call starts a thread but the first
+ * tierd_acquire_on() that has to wait: one a connection, which lets waiting streams go if the
+ * daemon dies (TIERD_NO_THREAD does without). Besides the errors that each call names, every call
+ * that talks to the daemon returns -EPIPE once the daemon is gone, -EPERM in a forked child, and
+ * -EPROTO where its answer makes no sense.
+ *
+ * GPUs: an ordinal is the caller's own, after its CUDA_VISIBLE_DEVICES; the library matches it to
+ * the daemon's GPU by UUID. Memory of a GPU is mapped into the process when it is met first, and
+ * `data` is then an address for kernels and copies of that GPU, not for the CPU. Where the daemon
+ * has `backend: memory`, ordinals are the daemon's own and data is ordinary memory. The CUDA driver
+ * is opened by the first call that names a GPU of the daemon's or a stream, never for users of
+ * TIERD_HOST alone.
  *
  * Environment: TIERD_SOCKET, see tierd_open(); TIERD_SPIN_US, how many microseconds (1000 at most)
  * a waiting call looks for its answer before it sleeps, 0 unless set: it saves a wake-up where
@@ -79,8 +88,20 @@ enum tierd_access {
 	TIERD_DISCARD = 4, /**< with TIERD_WRITE: old bytes need not be loaded */
 };
 
-/** The place of host memory; a place >= 0 is a GPU's ordinal. */
+/** The place of host memory; a place >= 0 is a GPU's ordinal, as this process counts them. */
 #define TIERD_HOST (-1)
+/** In struct tierd_info alone: a GPU that this process does not see, or has not used yet. */
+#define TIERD_ELSEWHERE (-2)
+
+/** Flag of tierd_open(): the library starts no thread; tierd_acquire_on() waits on the CPU instead.
+ */
+#define TIERD_NO_THREAD 1
+
+/** Flag of struct tierd_spec: its host replica stands in the zone of dram that this library
+ * registers with CUDA (once, at the first use), so that tierd_read_into() and tierd_write_from()
+ * copy at full speed. -ENOTSUP from tierd_create() where the daemon has no such zone
+ * (tiers.dram.zone). */
+#define TIERD_DEVICE_COPY 1
 
 #define TIERD_NAME_MAX 255 /**< bytes of a name, without its end */
 #define TIERD_NDIM_MAX 8
@@ -95,13 +116,14 @@ struct tierd_spec {
 	enum tierd_dtype dtype;
 	uint32_t ndim;                  /**< 0 (a scalar) to TIERD_NDIM_MAX */
 	uint64_t shape[TIERD_NDIM_MAX]; /**< elements; a 0 makes a tensor of 0 bytes */
-	uint64_t flags;                 /**< 0 */
+	uint64_t flags;                 /**< 0 or TIERD_DEVICE_COPY */
 	uint64_t reserved[4];
 };
 
 /** A pinned tensor. Filled by acquire, zeroed by release; a value of all zeros is no view. */
 struct tierd_view {
-	void *data;     /**< aligned to 512 bytes or more; not NULL even for 0 bytes */
+	void *data;     /**< aligned to 512 bytes or more; not NULL even for 0 bytes; on a GPU a
+			   CUdeviceptr */
 	uint64_t bytes; /**< of the tensor as created, never rounded */
 	tierd_tensor tensor;
 	int32_t place;   /**< TIERD_HOST or a GPU's ordinal */
@@ -122,7 +144,7 @@ struct tierd_info {
 	uint64_t bytes;
 	uint64_t version; /**< grows each time the daemon has seen new bytes */
 	uint32_t state;   /**< enum tierd_state */
-	int32_t place;    /**< of the front; meaningful unless state is TIERD_STATE_ABSENT */
+	int32_t place;    /**< of the front, or TIERD_ELSEWHERE; not if it is TIERD_STATE_ABSENT */
 	uint32_t dirty;   /**< 1: no lower tier holds these bytes yet */
 	uint32_t pins;    /**< of all clients */
 	uint64_t stored_bytes[3]; /**< valid bytes in hbm, dram, nvme, rounded as stored */
@@ -168,7 +190,7 @@ struct tierd_stats {
  *        $XDG_RUNTIME_DIR/tierd.sock, then /run/tierd/tierd.sock, the first that is set or exists
  * @param name_space the job whose names and lifetime the tensors share, 1 to TIERD_NAME_MAX bytes;
  *        NULL: "default"
- * @param flags 0
+ * @param flags 0 or TIERD_NO_THREAD
  * @param ret the connection, owned by the caller until tierd_close()
  * @return 0; -ENOENT no socket at that path; -ECONNREFUSED a socket that no daemon serves; -EPROTO
  *         the daemon speaks another major version; -EACCES this uid is refused; -EUSERS or -EMFILE
@@ -187,12 +209,14 @@ TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64
  * Ends a connection. The connection's unnamed tensors die with it; named ones live on as
  * tierd_create() says. Views still held stay valid: the unmapping waits for the last
  * tierd_release(), which is the only call still allowed with this `struct tierd`. It cannot fail.
+ * Streams that still have to end pins of tierd_release_on() or copies are waited for, 10 s at most;
+ * then what they use stays mapped and pinned until the process ends.
  *
  * @param t from tierd_open(), or NULL; not the caller's any more
  * Units: none.
  * Ownership: `t` is not the caller's any more, nor is anything that came from it but views.
- * Threads: any, once, when no other thread is inside a call but tierd_release(). Does not
- *        block.
+ * Threads: any, once, when no other thread is inside a call but tierd_release(). Blocks for
+ *        streams only, as said.
  */
 TIERD_API void tierd_close(struct tierd *t);
 
@@ -219,7 +243,8 @@ TIERD_API const char *tierd_error(struct tierd *t);
  * @return 0; -EEXIST a name is taken; -ENOSPC the tiers could not hold them beside what was
  *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
  *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
- *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOMEM
+ *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOTSUP TIERD_DEVICE_COPY
+ *         and the daemon has no zone for it; -ENOMEM
  * Units: shapes in elements, names in bytes.
  * Ownership: `specs` and their names are read during the call only; `ret` gets n values, which
  *        only tierd_destroy() and their lifetime end.
@@ -263,8 +288,9 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
  *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its
  *         bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV no
- *         such place; -EINVAL an access that is none; -EOVERFLOW 65535 pins of this tensor are
- *         held; -EINTR a signal was handled while it waited: nothing is held
+ *         such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
+ *         this process could not map it; -EINVAL an access that is none; -EOVERFLOW 65535 pins of
+ *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held
  * Units: timeout in nanoseconds, `ret->bytes` in bytes.
  * Ownership: `ret` and the right to its bytes are the caller's until tierd_release(); the
  *        memory is shared with the daemon and other clients.
@@ -305,6 +331,84 @@ TIERD_API int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, 
  * Threads: any. Does not block and cannot fail.
  */
 TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
+
+/**
+ * tierd_acquire_batch() for the GPU of a stream: returns as soon as every tensor stands there or
+ * has its room there, pinned. `cuda_stream` waits on the GPU until the bytes are there: work put on
+ * it afterwards sees them; the CPU and other streams do not know. What is there already costs the
+ * stream nothing.
+ *
+ * If a fill fails afterwards the bytes become 0xFF, the state TIERD_STATE_FAILED while pins last,
+ * and tierd_release_on(), tierd_step() and tierd_flush() return -EIO naming the tensor. If tierd
+ * dies the stream is let go and the next call returns -EPIPE. With TIERD_NO_THREAD this waits on
+ * the CPU until the bytes are there.
+ *
+ * @param n 0 to TIERD_BATCH_MAX
+ * @param gpu the ordinal of the stream's GPU
+ * @param access as tierd_acquire()
+ * @param cuda_stream a CUstream or cudaStream_t; NULL: the legacy default stream of the current
+ *        context
+ * @param ret n views, each ended by tierd_release_on(), or by tierd_release() once the stream is
+ *        done with it
+ * @return as tierd_acquire_batch(), never -ETIMEDOUT; -EBUSY the stream is being captured; -ENODEV
+ *         also where there is no CUDA driver; -EINVAL also a place below 0 or what is no stream;
+ *         -ENOMEM also no thread or no memory of the driver's
+ * Units: none.
+ * Ownership: as tierd_acquire_batch().
+ * Threads: any. Blocks until there is room, for ever; a signal ends it. The first call that waits
+ *        starts the connection's one thread.
+ */
+TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, size_t n, int gpu,
+			       uint32_t access, void *cuda_stream, struct tierd_view *ret);
+
+/**
+ * Ends views when a stream gets there: the pins stand until all work put on it so far is done; the
+ * views are zeroed at once. Views of any acquire will do, also of a host place.
+ *
+ * @param views n of them, of the same connection; those of all zeros are left alone
+ * @param cuda_stream as tierd_acquire_on()
+ * @return 0; -EIO a tensor's fill had failed: all are released, the first is named; -EBUSY it is
+ *         being captured, -EINVAL a view that pins nothing or what is no stream, -ENODEV no CUDA
+ *         driver: nothing was released. Another failure is the driver's: all are released
+ * Units: none.
+ * Ownership: the views are not the caller's any more; their bytes are the stream's until it gets
+ *        there.
+ * Threads: any. Blocks only while the stream has 1024 pins to end, or 32 others have: then until
+ *        it is done.
+ */
+TIERD_API int tierd_release_on(struct tierd *t, struct tierd_view *views, size_t n,
+			       void *cuda_stream);
+
+/**
+ * Copies the whole of a tensor to memory of the caller's own allocator on the GPU of a stream, in
+ * the stream's order, and returns when the copy is on the stream. A tensor that is not in dram is
+ * brought there first.
+ *
+ * @param tensor made with TIERD_DEVICE_COPY
+ * @param device_pointer a CUdeviceptr; room for all bytes of the tensor
+ * @param cuda_stream as tierd_acquire_on()
+ * @return as tierd_acquire() without a limit; -EINVAL the tensor has no TIERD_DEVICE_COPY; -EBUSY
+ *         the stream is being captured; -ENODEV no CUDA driver; -ENOMEM the zone could not be
+ *         registered
+ * Units: bytes.
+ * Ownership: the tensor is pinned until the stream gets there, as by tierd_release_on(); so long
+ *        `device_pointer` is written.
+ * Threads: any. Blocks until the tensor is in dram.
+ */
+TIERD_API int tierd_read_into(struct tierd *t, tierd_tensor tensor, void *device_pointer,
+			      void *cuda_stream);
+
+/**
+ * tierd_read_into() the other way: overwrites the whole tensor with memory of the GPU.
+ *
+ * @param device_pointer a CUdeviceptr; all bytes of the tensor are read from it
+ * @return as tierd_read_into(); where that is -EINVAL the tensor keeps its bytes
+ * Units: bytes.
+ * Ownership: as tierd_read_into(); `device_pointer` is read until the stream gets there.
+ * Threads: any. Blocks until there is room in dram.
+ */
+TIERD_API int tierd_write_from(struct tierd *t, tierd_tensor tensor, const void *device_pointer,
+			       void *cuda_stream);
 
 /**
  * Says that tensors will be needed in a place, earliest first. A hint: what has no room or cannot
@@ -361,7 +465,9 @@ TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offse
 /**
  * Ends one iteration of the training loop, for policies that learn from iterations.
  *
- * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
+ * @return 0; -EIO a fill that tierd_acquire_on() did not wait for has failed, which is told once
+ *         (the iteration counts all the same); -EPIPE the daemon is gone; -EPERM in a forked
+ *         child
  * Units: none.
  * Ownership: nothing changes hands.
  * Threads: any, once an iteration and connection. Does not block.
@@ -372,9 +478,9 @@ TIERD_API int tierd_step(struct tierd *t);
  * Waits until the bytes written so far are on nvme and synced.
  *
  * @param tensors n handles; n = 0: all tensors of the namespace
- * @return 0; -ESTALE; -EIO as tierd_acquire(); -ENOSPC no room on nvme; -ENODEV there is no nvme
- *         tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below 4 KiB, which never
- *         goes to nvme, was named; -EINTR a signal was handled while it waited
+ * @return 0; -ESTALE; -EIO as tierd_acquire() or tierd_step(); -ENOSPC no room on nvme; -ENODEV
+ *         there is no nvme tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below
+ *         4 KiB, which never goes to nvme, was named; -EINTR a signal was handled while it waited
  * Units: none.
  * Ownership: `tensors` is read during the call only.
  * Threads: any. Blocks until done.

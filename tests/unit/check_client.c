@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -252,6 +253,8 @@ START_TEST(the_log_tells_of_every_use_and_wakes_a_sleeping_daemon_once)
 
 	fake.never_sleep = false;
 	begin();
+	while (atomic_load(&fake.table->awake) != DAEMON_ASLEEP)
+		sched_yield();
 	for (unsigned i = 0; i < 3000; i++) {
 		ck_assert_int_eq(tierd_acquire(t, one, TIERD_HOST, TIERD_READ, 0, &v), 0);
 		tierd_release(t, &v);

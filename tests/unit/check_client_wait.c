@@ -540,7 +540,7 @@ START_TEST(paths_and_arguments_of_open)
 	ck_assert_int_eq(tierd_open("/nonexistent/sock", NULL, 0, &none), -ENOENT);
 	ck_assert_int_eq(tierd_open("/etc/passwd", NULL, 0, &none), -ECONNREFUSED);
 	ck_assert_int_eq(tierd_open("/x", "", 0, &none), -EINVAL);
-	ck_assert_int_eq(tierd_open("/x", NULL, 1, &none), -EINVAL);
+	ck_assert_int_eq(tierd_open("/x", NULL, TIERD_NO_THREAD | 2, &none), -EINVAL);
 	memset(longpath, 'x', sizeof(longpath));
 	setenv("TIERD_SOCKET", "/nonexistent/from-env", 1);
 	ck_assert_int_eq(tierd_open(NULL, NULL, 0, &none), -ENOENT);

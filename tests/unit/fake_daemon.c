@@ -18,6 +18,8 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "libclient/client.h"
+#include "libclient/protocol/pin.h"
 
 #define PAGES(n) ALIGN_UP(n, 4096)
 
@@ -77,6 +79,9 @@ static void make_control(struct fake *f)
 	f->payloads = base + h.payload.offset;
 	f->windows = base + h.window.offset;
 	f->texts = base + h.texts.offset;
+	f->fences = (struct fence *)(void *)(base + h.fences.offset);
+	f->streams = (struct stream_word *)(void *)(base + h.streams.offset);
+	f->deferred = (struct deferred_ring *)(void *)(base + h.deferred.offset);
 }
 
 static void make_table(struct fake *f)
@@ -116,6 +121,71 @@ void fake_tensor(struct fake *f, uint32_t index, uint32_t generation, uint8_t st
 	d->bytes = bytes;
 	atomic_store(&d->word1, word1_make(0, (uint64_t)index * FAKE_TENSOR_SIZE));
 	atomic_store(&d->word0, word0_make(generation, state, place, flags));
+}
+
+void fake_gpu_tensor(struct fake *f, uint32_t index, uint8_t state, uint64_t offset, uint64_t bytes)
+{
+	struct descriptor *d = &f->descriptors[index];
+
+	d->bytes = bytes;
+	atomic_store(&d->word1, word1_make(1, offset));
+	atomic_store(&d->word0, word0_make(1, state, FAKE_GPU, 0));
+}
+
+void fake_say_slab(struct fake *f, uint16_t kind, uint64_t offset, int fd)
+{
+	struct hello_slab slab = { .magic = PROTOCOL_MAGIC,
+				   .kind = kind,
+				   .arena = 1,
+				   .offset = offset,
+				   .bytes = f->slab_bytes };
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(fd))];
+	} control = { 0 };
+	struct iovec iov = { .iov_base = &slab, .iov_len = sizeof(slab) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (fd >= 0) {
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(sizeof(fd));
+		memcpy(CMSG_DATA(&control.align), &fd, sizeof(fd));
+	}
+	ASSERT(sendmsg(f->socket_fd, &m, MSG_NOSIGNAL) == sizeof(slab));
+	if (fd >= 0)
+		close(fd);
+}
+
+/* `lock` is held. */
+static void deferred_one(struct fake *f, uint32_t i)
+{
+	struct deferred_ring *r = &f->deferred[i];
+
+	while (f->deferred_head[i] != atomic_load(&r->tail)) {
+		struct deferred_entry e = r->entries[f->deferred_head[i] % DEFERRED_ENTRIES];
+		uint64_t old;
+
+		if (atomic_load(&f->streams[i].value) < e.value)
+			return;
+		ASSERT(e.index < FAKE_TENSORS && pin_lower(&f->slots[e.index], e.access, &old));
+		atomic_store(&r->head, ++f->deferred_head[i]);
+	}
+}
+
+static void deferred_all(struct fake *f)
+{
+	for (uint32_t i = 0; i < STREAMS; i++)
+		deferred_one(f, i);
+}
+
+void fake_deferred(struct fake *f)
+{
+	pthread_mutex_lock(&f->lock);
+	deferred_all(f);
+	pthread_mutex_unlock(&f->lock);
 }
 
 void fake_complete(struct fake *f, uint32_t id, int result, uint64_t value, uint32_t payload_bytes,
@@ -229,6 +299,19 @@ static void copy(struct fake *f, const struct sq_entry *e)
 	fake_complete(f, e->id, 0, e->bytes, 0, "");
 }
 
+static void slab(struct fake *f, const struct sq_entry *e)
+{
+	int fd = f->slab_fd(f, e->offset);
+
+	ASSERT(e->index == 1 && e->offset % f->slab_bytes == 0);
+	if (fd < 0) {
+		fake_complete(f, e->id, -ENOMEM, 0, 0, "no descriptor");
+		return;
+	}
+	fake_say_slab(f, SLAB_MAP, e->offset, fd);
+	fake_complete(f, e->id, 0, 0, 0, "");
+}
+
 static void usual_answer(struct fake *f, const struct sq_entry *e)
 {
 	switch (e->opcode) {
@@ -237,6 +320,9 @@ static void usual_answer(struct fake *f, const struct sq_entry *e)
 		break;
 	case OP_CANCEL:
 		cancel(f, e);
+		break;
+	case OP_SLAB:
+		slab(f, e);
 		break;
 	case OP_CREATE:
 		create(f, e);
@@ -256,6 +342,7 @@ static bool drain(struct fake *f)
 	bool any = false;
 
 	pthread_mutex_lock(&f->lock);
+	deferred_all(f);
 	while (ring_take((char *)f->control + f->control->sq.offset, SQ_ENTRIES,
 			 &f->control->sq_tail, &f->sq_head, &e) == 1) {
 		any = true;
@@ -328,7 +415,16 @@ static void fill_reply(struct fake *f, struct hello_reply *r)
 	r->stats_bytes = PAGES(sizeof(struct stats_page));
 	r->arena[0] = (struct hello_arena){ .arena = 0,
 					    .place = PROTOCOL_PLACE_HOST,
-					    .bytes = FAKE_ARENA };
+					    .bytes = FAKE_ARENA,
+					    .zone_bytes = f->zone_bytes };
+	if (f->slab_bytes == 0)
+		return;
+	r->arenas = 2;
+	r->arena[1] = (struct hello_arena){ .arena = 1,
+					    .place = FAKE_GPU,
+					    .bytes = FAKE_SLABS * f->slab_bytes,
+					    .slab_bytes = f->slab_bytes };
+	memcpy(r->arena[1].uuid, f->uuid, sizeof(f->uuid));
 }
 
 static void send_reply(struct fake *f)

@@ -17,6 +17,8 @@
 #define FAKE_TENSORS     4096u
 #define FAKE_TENSOR_SIZE 4096u /* of arena for each */
 #define FAKE_ARENA       (FAKE_TENSORS * (uint64_t)FAKE_TENSOR_SIZE)
+#define FAKE_SLABS       8u
+#define FAKE_GPU         3u /* the wire's place of the arena of slabs */
 
 struct fake;
 /* Answers one entry; false: as usual. Under `lock`. */
@@ -35,12 +37,22 @@ struct fake {
 	bool silent;                                              /* no hello at all */
 	bool hold_acquire; /* ACQUIRE is not answered until fake_release_held() or CANCEL */
 	bool never_sleep;  /* awake stays POLLING */
+	/* A second arena, of slabs of a GPU: arena 1, place 3. `slab_bytes` 0: none. slab_fd()
+	 * makes the descriptor that OP_SLAB sends; -1: it fails. */
+	uint64_t slab_bytes;
+	uint8_t uuid[16];
+	int (*slab_fd)(struct fake *f, uint64_t offset);
+	uint64_t zone_bytes; /* of the host arena */
 
 	struct table_header *table;
 	struct descriptor *descriptors;
 	struct control_header *control;
 	pin_slot *slots;
 	struct access_log *logs;
+	struct fence *fences;
+	struct stream_word *streams;
+	struct deferred_ring *deferred;
+	uint32_t deferred_head[STREAMS];
 	char *arena, *payloads, *windows, *texts;
 	struct stats_page *stats;
 	uint32_t sq_head, cq_tail;
@@ -69,5 +81,13 @@ void fake_wait_bye(struct fake *f);
 /* Sets word0 and word1 of a tensor; its bytes are in the arena at index * FAKE_TENSOR_SIZE. */
 void fake_tensor(struct fake *f, uint32_t index, uint32_t generation, uint8_t state, uint8_t place,
 		 uint16_t flags, uint64_t bytes);
+
+/* The same in the arena of slabs. */
+void fake_gpu_tensor(struct fake *f, uint32_t index, uint8_t state, uint64_t offset,
+		     uint64_t bytes);
+/* SLAB_MAP with `fd`, which is closed, or -1; SLAB_UNMAP. */
+void fake_say_slab(struct fake *f, uint16_t kind, uint64_t offset, int fd);
+/* Lowers the pins that streams have ended. It is done with every turn, too. */
+void fake_deferred(struct fake *f);
 
 #endif

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libtierd's half of GPU memory: places by UUID, slabs and fences, against a daemon in a thread and
+ * a driver on host memory that moves bytes by steps.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libclient/protocol/pin.h"
+#include "tests/unit/client_gpu_rig.h"
+
+/* ---- places ---- */
+
+START_TEST(users_of_the_host_never_open_the_driver)
+{
+	uint64_t before;
+	struct tierd_view v;
+
+	setup();
+	before = fake_cuda_calls("cuDeviceGetUuid");
+	take(host, TIERD_HOST, &v);
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_prefetch(t, &host, 1, TIERD_HOST), 0);
+	ck_assert_uint_eq(fake_cuda_calls("cuDeviceGetUuid"), before);
+	ck_assert_uint_eq(fake_cuda_counts().reservations, 0);
+	end();
+}
+END_TEST
+
+START_TEST(a_gpu_is_found_by_its_uuid)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	ck_assert_int_eq(v.place, 0);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	ck_assert_uint_eq(word0_place(atomic_load(&fake.descriptors[1].word0)), FAKE_GPU);
+	ck_assert_uint_eq((uint8_t)(atomic_load(&fake.logs[0].entries[0]) >> 32), FAKE_GPU);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+START_TEST(a_gpu_of_another_machine_part_is_refused_by_name)
+{
+	struct tierd_view v;
+
+	setup();
+	tierd_close(t);
+	fake_stop(&fake);
+	fake.uuid[0] ^= 0xff;
+	memset(fake.counts, 0, sizeof(fake.counts));
+	fake.bye = fake.hung_up = fake.sq_head = fake.cq_tail = 0;
+	fake_start(&fake);
+	open_it(0);
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, 0, &v), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "GPU-"));
+	ck_assert_int_eq(tierd_acquire(t, near, 1, TIERD_READ, 0, &v), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "sees 1 GPU"));
+	ck_assert_int_eq(tierd_acquire(t, near, 16, TIERD_READ, 0, &v), -ENODEV);
+	ck_assert_int_eq(tierd_acquire(t, near, -2, TIERD_READ, 0, &v), -ENODEV);
+	ck_assert_int_eq(tierd_prefetch(t, &near, 1, 0), -ENODEV);
+	end();
+}
+END_TEST
+
+/* ---- slabs ---- */
+
+START_TEST(a_slab_is_mapped_once_and_bytes_are_right)
+{
+	struct tierd_view v, w;
+	CUdeviceptr mine;
+
+	setup();
+	mine = map_slab(memory[0]);
+	memset((char *)(uintptr_t)mine + 4096, 0x5c, 1000);
+	take(near, 0, &v);
+	ck_assert(is_all(v.data, 1000, 0x5c));
+	take(near, 0, &w);
+	ck_assert_ptr_eq(v.data, w.data);
+	ck_assert_uint_eq(asked(OP_SLAB), 1);
+	ck_assert_uint_eq(fake_cuda_counts().reservations, 2);
+	tierd_release(t, &w);
+	take(wide, 0, &w);
+	ck_assert_uint_eq(asked(OP_SLAB), 3);
+	memset(w.data, 0x21, 8192);
+	ck_assert_int_eq((char *)w.data - (char *)v.data, 5 * (int64_t)SLAB - 8192);
+	tierd_release(t, &w);
+	tierd_release(t, &v);
+	/* No handle is kept: memory is held by maps alone. */
+	ck_assert_uint_eq(fake_cuda_counts().handles, handles_before);
+	cuda->mem_unmap(mine, SLAB);
+	cuda->mem_address_free(mine, SLAB);
+	end();
+}
+END_TEST
+
+START_TEST(every_failure_of_a_mapping_gives_all_back)
+{
+	static const char *const calls[] = { "cuMemAddressReserve",
+					     "cuMemImportFromShareableHandle", "cuMemMap",
+					     "cuMemSetAccess" };
+	struct tierd_view v = { 0 };
+
+	setup();
+	for (unsigned i = 0; i < ARRAY_SIZE(calls); i++) {
+		uint32_t gone = asked(OP_SLAB_GONE);
+
+		fake_cuda_fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+		ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -ENOMEM);
+		ck_assert_ptr_nonnull(strstr(tierd_error(t), "OUT_OF_MEMORY"));
+		ck_assert_ptr_null(v.data);
+		ck_assert_uint_eq(slot(1), 0);
+		ck_assert_uint_eq(fake_cuda_counts().mappings, 0);
+		ck_assert_uint_eq(fake_cuda_counts().handles, handles_before);
+		if (i > 0)
+			wait_asked(OP_SLAB_GONE, gone + 1);
+	}
+	memory[0] = 0;
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -ENOMEM);
+	ck_assert_uint_eq(slot(1), 0);
+	memory[0] = make_slab();
+	take(near, 0, &v);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+START_TEST(a_slab_goes_when_the_daemon_wants_it_and_comes_again)
+{
+	struct tierd_view v, w;
+
+	setup();
+	take(near, 0, &v);
+	tierd_release(t, &v);
+	take(far, 0, &w);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 2);
+	fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+	/* Nobody watches: the next request sees it. */
+	ck_assert_int_eq(tierd_step(t), 0);
+	wait_asked(OP_SLAB_GONE, 1);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 1);
+	memset(w.data, 1, 1000); /* the other one stands */
+	take(near, 0, &v);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 2);
+	ck_assert_uint_eq(asked(OP_SLAB), 3);
+	/* A message that is there when a slab is asked for. */
+	tierd_release(t, &v);
+	fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+	fake_say_slab(&fake, SLAB_UNMAP, 7 * SLAB, -1);
+	tierd_release(t, &w);
+	take(wide, 0, &w);
+	wait_asked(OP_SLAB_GONE, 3);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 3);
+	tierd_release(t, &w);
+	end();
+}
+END_TEST
+
+static bool bad_map(struct fake *f, const struct sq_entry *e)
+{
+	struct hello_slab junk = { .magic = 1 };
+
+	if (e->opcode != OP_SLAB)
+		return false;
+	/* Junk, a MAP that nobody asked for, two descriptors too few: then nothing. */
+	ck_assert_int_eq(send(f->socket_fd, &junk, 3, 0), 3);
+	ck_assert_int_eq(send(f->socket_fd, &junk, sizeof(junk), 0), sizeof(junk));
+	fake_say_slab(f, SLAB_MAP, 3 * SLAB, slab_fd(f, 3 * SLAB));
+	fake_complete(f, e->id, 0, 0, 0, "");
+	return true;
+}
+
+static bool map_without_fd(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_SLAB)
+		return false;
+	fake_say_slab(f, SLAB_MAP, e->offset, -1);
+	fake_complete(f, e->id, 0, 0, 0, "");
+	return true;
+}
+
+START_TEST(messages_that_cannot_be_end_nothing_and_leak_nothing)
+{
+	struct tierd_view v;
+
+	setup();
+	fake.answer = bad_map;
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -EPROTO);
+	wait_asked(OP_SLAB_GONE, 2); /* of the one that was not asked for, and of ours */
+	fake.answer = map_without_fd;
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -EMFILE);
+	fake.answer = NULL;
+	take(near, 0, &v);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+static void *use_slabs(void *arg)
+{
+	for (unsigned i = 0; i < 200; i++) {
+		struct tierd_view v;
+		tierd_tensor h = { 1 + (i + (unsigned)(uintptr_t)arg) % 3, 1 };
+
+		take(h, 0, &v);
+		tierd_release(t, &v);
+	}
+	return NULL;
+}
+
+START_TEST(threads_that_need_slabs_at_once_map_each_once)
+{
+	pthread_t threads[4];
+
+	setup();
+	for (uintptr_t i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, use_slabs, (void *)i), 0);
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(asked(OP_SLAB), 4);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 4);
+	end();
+}
+END_TEST
+
+START_TEST(copies_reach_a_tensor_on_a_gpu)
+{
+	char in[100], out[100] = { 0 };
+
+	setup();
+	memset(in, 0x44, sizeof(in));
+	ck_assert_msg(tierd_copy_in(t, near, 10, in, sizeof(in)) == 0, "%s", tierd_error(t));
+	ck_assert_msg(tierd_copy_out(t, near, 10, out, sizeof(out)) == 0, "%s", tierd_error(t));
+	ck_assert(is_all(out, sizeof(out), 0x44));
+	ck_assert_uint_eq(slot(1), PIN_WRITTEN);
+	ck_assert_uint_eq(fake_cuda_counts().streams, 1);
+	fake_cuda_fail("cuMemcpyDtoHAsync", 1, CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(tierd_copy_out(t, near, 10, out, sizeof(out)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "INVALID_VALUE"));
+	ck_assert_uint_eq(slot(1), PIN_WRITTEN);
+	end();
+}
+END_TEST
+
+/* ---- fences ---- */
+
+static bool filling(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_ACQUIRE_ON)
+		return false;
+	fake_gpu_tensor(f, e->index, STATE_FILLING, 2 * SLAB, 1000);
+	fake_complete(f, e->id, 0, fence_token(5, 7), 0, "");
+	return true;
+}
+
+/* far is in no tier; an acquire_on brings fence 5, value 7. */
+static void acquire_far(struct tierd_view *ret)
+{
+	fake.answer = filling;
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	atomic_store(&fake.fences[5].value, 6);
+	ck_assert_msg(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, ret) == 0, "%s",
+		      tierd_error(t));
+}
+
+static void fill_ends(int result)
+{
+	fake_gpu_tensor(&fake, 2, result < 0 ? STATE_FAILED : STATE_RESIDENT, 2 * SLAB, 1000);
+	if (result < 0) {
+		fake.fences[5].result = result;
+		fake.fences[5].index = 2;
+		fake.fences[5].generation = 1;
+		atomic_store(&fake.fences[5].failed_at, 7);
+	}
+	atomic_store(&fake.fences[5].value, 7);
+}
+
+START_TEST(a_hit_on_a_stream_costs_the_stream_nothing)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, stream, &v), 0);
+	ck_assert_uint_eq(asked(OP_ACQUIRE_ON), 0);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	ck_assert_uint_eq(fake_cuda_counts().registrations, 0);
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, -1, TIERD_READ, stream, &v), -EINVAL);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, 0, stream, &v), -EINVAL);
+	ck_assert_int_eq(tierd_acquire_on(t, NULL, 0, 0, TIERD_READ, stream, NULL), 0);
+	end();
+}
+END_TEST
+
+START_TEST(a_stream_waits_for_the_bytes_and_later_work_sees_them)
+{
+	struct tierd_view v;
+	CUdeviceptr to;
+
+	setup();
+	to = device_memory(1000);
+	acquire_far(&v);
+	ck_assert_uint_eq(slot(2), PIN_ONE);
+	ck_assert_uint_eq(v.bytes, 1000);
+	cuda->memcpy_dtod_async(to, (CUdeviceptr)(uintptr_t)v.data, 1000, stream);
+	fake_cuda_run(1);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 2);
+	memset(v.data, 0x66, 1000); /* as the daemon's copy would */
+	fill_ends(0);
+	fake_cuda_run(2);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	ck_assert(is_all((void *)(uintptr_t)to, 1000, 0x66));
+	cuda->mem_free(to);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	ck_assert_ptr_null(v.data);
+	fake_cuda_run(3);
+	end();
+}
+END_TEST
+
+static bool moves_on_twice(struct fake *f, const struct sq_entry *e)
+{
+	uint32_t n = f->counts[OP_ACQUIRE_ON];
+
+	if (e->opcode != OP_ACQUIRE_ON)
+		return false;
+	/* First it is gone again; then a fill that the token does not speak of, for its fence has
+	 * passed; then it is there. */
+	fake_gpu_tensor(f, 2,
+			n == 1   ? STATE_ABSENT
+			: n == 2 ? STATE_FILLING
+				 : STATE_RESIDENT,
+			2 * SLAB, 1000);
+	fake_complete(f, e->id, 0, n == 2 ? fence_token(5, 6) : 0, 0, "");
+	return true;
+}
+
+START_TEST(a_tensor_that_moved_on_is_asked_for_again)
+{
+	struct tierd_view v;
+
+	setup();
+	fake.answer = moves_on_twice;
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	atomic_store(&fake.fences[5].value, 6);
+	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_WRITE, stream, &v), 0);
+	ck_assert_uint_eq(asked(OP_ACQUIRE_ON), 3);
+	ck_assert_uint_eq(slot(2), PIN_ONE | PIN_WRITE_ONE | PIN_WRITTEN);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+START_TEST(a_fill_that_failed_is_told_by_name)
+{
+	struct tierd_view v;
+
+	setup();
+	acquire_far(&v);
+	fill_ends(-EIO);
+	fake_cuda_run(1);
+	ck_assert_int_eq(tierd_step(t), -EIO);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "2:1"));
+	ck_assert_int_eq(tierd_step(t), 0);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EIO);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "2:1"));
+	ck_assert_ptr_null(v.data);
+	wait_asked(OP_STEP, 2);
+	fake_cuda_run(2);
+	end();
+}
+END_TEST
+
+START_TEST(streams_are_let_go_when_the_daemon_dies)
+{
+	struct tierd_view v, w;
+
+	setup();
+	acquire_far(&v);
+	fake_cuda_run(1);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 1);
+	fake_die(&fake);
+	while (atomic_load(&fake.fences[5].value) < 7)
+		sched_yield();
+	fake_cuda_run(2);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, stream, &w), -EPIPE);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EPIPE);
+	ck_assert_ptr_null(v.data);
+	end();
+}
+END_TEST
+
+START_TEST(without_a_thread_the_cpu_waits)
+{
+	struct tierd_view v;
+
+	setup_with(TIERD_NO_THREAD);
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 2 * SLAB, 1000);
+	atomic_store(&fake.descriptors[2].word1, word1_make(1, 2 * SLAB));
+	ck_assert_msg(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, &v) == 0, "%s",
+		      tierd_error(t));
+	ck_assert_uint_eq(asked(OP_ACQUIRE_ON), 0);
+	ck_assert_uint_eq(asked(OP_ACQUIRE), 1);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+START_TEST(a_stream_under_capture_is_refused)
+{
+	struct tierd_view v, w;
+
+	setup();
+	take(near, 0, &v);
+	fake_cuda_capture(stream, true);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, stream, &w), -EBUSY);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EBUSY);
+	ck_assert_int_eq(tierd_read_into(t, host, NULL, stream), -EBUSY);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	fake_cuda_capture(stream, false);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+START_TEST(a_wait_that_cannot_be_enqueued_leaves_nothing)
+{
+	struct tierd_view v = { 0 };
+
+	setup();
+	fake_cuda_fail("cuStreamWaitValue64", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	fake.answer = filling;
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	atomic_store(&fake.fences[5].value, 6);
+	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, &v), -ENOMEM);
+	ck_assert_ptr_null(v.data);
+	ck_assert_uint_eq(slot(2), 0);
+	fill_ends(0);
+	fake_cuda_fail("cuMemHostRegister", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	end();
+}
+END_TEST
+
+START_TEST(a_child_has_nothing_of_it)
+{
+	struct tierd_view v;
+	int status;
+	pid_t pid;
+
+	setup();
+	acquire_far(&v);
+	pid = fork();
+	if (pid == 0) {
+		struct tierd_view w;
+		int rc = tierd_acquire_on(t, &near, 1, 0, TIERD_READ, stream, &w);
+
+		rc = rc == -EPERM && tierd_release_on(t, &v, 1, stream) == -EPERM ? 0 : 1;
+		tierd_close(t);
+		_exit(rc);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	fill_ends(0);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	fake_cuda_run(1);
+	end();
+}
+END_TEST
+
+UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_by_its_uuid,
+	  a_gpu_of_another_machine_part_is_refused_by_name,
+	  a_slab_is_mapped_once_and_bytes_are_right, every_failure_of_a_mapping_gives_all_back,
+	  a_slab_goes_when_the_daemon_wants_it_and_comes_again,
+	  messages_that_cannot_be_end_nothing_and_leak_nothing,
+	  threads_that_need_slabs_at_once_map_each_once, copies_reach_a_tensor_on_a_gpu,
+	  a_hit_on_a_stream_costs_the_stream_nothing,
+	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
+	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
+	  streams_are_let_go_when_the_daemon_dies, without_a_thread_the_cpu_waits,
+	  a_stream_under_capture_is_refused, a_wait_that_cannot_be_enqueued_leaves_nothing,
+	  a_child_has_nothing_of_it)

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pins that end with a stream, what tierd_close() does about them, and copies on streams.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "libclient/protocol/pin.h"
+#include "tests/unit/client_gpu_rig.h"
+
+/* ---- deferred releases ---- */
+
+START_TEST(a_pin_ends_when_the_stream_gets_there)
+{
+	struct tierd_view v[3] = { 0 };
+	CUdeviceptr to;
+
+	setup();
+	to = device_memory(4096);
+	take(near, 0, &v[0]);
+	take(host, TIERD_HOST, &v[2]);
+	cuda->memset_d8_async(to, 1, 4096, stream);
+	ck_assert_int_eq(tierd_release_on(t, v, 3, stream), 0);
+	ck_assert_ptr_null(v[0].data);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	ck_assert_uint_eq(slot(4), PIN_ONE);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	ck_assert_uint_eq(slot(4), 0);
+	ck_assert_int_eq(tierd_release_on(t, v, 3, stream), 0); /* nothing is no view */
+	cuda->mem_free(to);
+	end();
+}
+END_TEST
+
+START_TEST(each_stream_has_its_word_and_the_rest_wait)
+{
+	CUstream streams[STREAMS + 1];
+	struct tierd_view v;
+
+	setup();
+	for (unsigned i = 0; i <= STREAMS; i++) {
+		streams[i] = stream_new();
+		take(near, 0, &v);
+		ck_assert_int_eq(tierd_release_on(t, &v, 1, streams[i]), 0);
+	}
+	/* The last found no word, so it waited for its stream and released by itself. */
+	ck_assert_uint_eq(slot(1), STREAMS * PIN_ONE);
+	fake_cuda_run(3);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	/* Now words are free for it. */
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, streams[STREAMS]), 0);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	for (unsigned i = 0; i <= STREAMS; i++)
+		cuda->stream_destroy(streams[i]);
+	fake_cuda_run(4);
+	end();
+}
+END_TEST
+
+START_TEST(a_full_ring_waits_for_the_stream)
+{
+	struct tierd_view v;
+	unsigned i;
+
+	setup();
+	fake.never_sleep = false;
+	for (i = 0; i < DEFERRED_ENTRIES; i++) {
+		take(near, 0, &v);
+		ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	}
+	ck_assert_uint_eq(slot(1), DEFERRED_ENTRIES);
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	ck_assert_uint_eq(fake.deferred_head[0], DEFERRED_ENTRIES);
+	end();
+}
+END_TEST
+
+START_TEST(a_release_that_cannot_be_enqueued_ends_its_pin)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	fake_cuda_fail("cuStreamWriteValue64", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -ENOMEM);
+	ck_assert_ptr_null(v.data);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	fake_cuda_run(1);
+	end();
+}
+END_TEST
+
+START_TEST(wrong_views_release_nothing)
+{
+	struct tierd_view v[2];
+
+	setup();
+	take(near, 0, &v[0]);
+	take(host, TIERD_HOST, &v[1]);
+	v[1].cookie ^= 1u << 20;
+	ck_assert_int_eq(tierd_release_on(t, v, 2, stream), -EINVAL);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	v[1].cookie ^= 1u << 20;
+	ck_assert_int_eq(tierd_release_on(t, v, 2, stream), 0);
+	fake_cuda_run(1);
+	end();
+}
+END_TEST
+
+START_TEST(a_lost_gpu_holds_no_pins)
+{
+	struct tierd_view v[2];
+
+	setup();
+	take(near, 0, &v[0]);
+	take(far, 0, &v[1]);
+	ck_assert_int_eq(tierd_release_on(t, &v[0], 1, stream), 0);
+	fake_cuda_lose(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_int_eq(tierd_release_on(t, &v[1], 1, stream), -ENODEV);
+	ck_assert_uint_eq(slot(2), 0);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	tierd_close(t);
+	ck_assert_uint_eq(slot(1), 0);
+	fake_wait_bye(&fake);
+	fake_stop(&fake);
+}
+END_TEST
+
+static void *run_the_gpu(void *arg)
+{
+	_Atomic bool *go = arg;
+
+	while (!atomic_load(go))
+		sched_yield();
+	for (unsigned i = 0; fake_cuda_counts().queued > 0; i++)
+		fake_cuda_run(i);
+	return NULL;
+}
+
+START_TEST(close_waits_for_streams_and_says_bye_after)
+{
+	static _Atomic bool go;
+	struct tierd_view v;
+	pthread_t thread;
+
+	setup();
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, run_the_gpu, &go), 0);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.bye), 0);
+	atomic_store(&go, true);
+	tierd_close(t);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(slot(1), 0);
+	fake_wait_bye(&fake);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 0);
+	fake_stop(&fake);
+}
+END_TEST
+
+START_TEST(a_dead_daemon_does_not_keep_close_from_ending)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	fake_die(&fake);
+	fake_cuda_run(1);
+	end();
+}
+END_TEST
+
+START_TEST(views_outlive_close_with_their_maps)
+{
+	struct tierd_view v, w;
+
+	setup();
+	take(near, 0, &v);
+	take(far, 0, &w);
+	ck_assert_int_eq(tierd_release_on(t, &w, 1, stream), 0);
+	fake_cuda_run(1);
+	tierd_close(t);
+	memset(v.data, 9, 1000);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.bye), 0);
+	tierd_release(t, &v);
+	fake_wait_bye(&fake);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 0);
+	fake_stop(&fake);
+}
+END_TEST
+
+/* ---- copies on a stream ---- */
+
+START_TEST(a_tensor_goes_to_memory_of_the_caller_and_back)
+{
+	unsigned char *bytes;
+	CUdeviceptr gpu;
+
+	setup();
+	bytes = (unsigned char *)fake.arena + 4 * FAKE_TENSOR_SIZE;
+	gpu = device_memory(4096);
+	memset(bytes, 0x17, 4096);
+	ck_assert_msg(tierd_read_into(t, host, (void *)(uintptr_t)gpu, stream) == 0, "%s",
+		      tierd_error(t));
+	ck_assert_uint_eq(slot(4), PIN_ONE);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(4), 0);
+	ck_assert(is_all((void *)(uintptr_t)gpu, 4096, 0x17));
+	ck_assert_uint_eq(fake_cuda_counts().unregistered, 0);
+	cuda->memset_d8_async(gpu, 0x2a, 4096, stream);
+	ck_assert_int_eq(tierd_write_from(t, host, (void *)(uintptr_t)gpu, stream), 0);
+	ck_assert_uint_eq(slot(4), PIN_ONE | PIN_WRITE_ONE | PIN_WRITTEN);
+	fake_cuda_run(2);
+	fake_deferred(&fake);
+	ck_assert(is_all(bytes, 4096, 0x2a));
+	ck_assert_uint_eq(slot(4), PIN_WRITTEN);
+	cuda->mem_free(gpu);
+	end();
+}
+END_TEST
+
+START_TEST(a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)
+{
+	tierd_tensor outside = { 20, 1 };
+	struct tierd_spec spec = { .ndim = 1, .shape = { 64 }, .flags = TIERD_DEVICE_COPY };
+	tierd_tensor made;
+
+	setup();
+	fake_tensor(&fake, 20, 1, STATE_RESIDENT, PROTOCOL_PLACE_HOST, FLAG_UNFILLED, 4096);
+	ck_assert_int_eq(tierd_write_from(t, outside, NULL, stream), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "TIERD_DEVICE_COPY"));
+	/* `filled` would have thrown the old bytes away. */
+	ck_assert_uint_eq(slot(20), PIN_WRITTEN);
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &made), 0);
+	spec.flags = 2;
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &made), -EINVAL);
+	end();
+}
+END_TEST
+
+UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
+	  each_stream_has_its_word_and_the_rest_wait, a_full_ring_waits_for_the_stream,
+	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
+	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
+	  a_dead_daemon_does_not_keep_close_from_ending, views_outlive_close_with_their_maps,
+	  a_tensor_goes_to_memory_of_the_caller_and_back,
+	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)
