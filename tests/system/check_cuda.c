@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GPUs by the cuda backend, over the fake driver in the daemon and in every client: tensors on the
+ * GPU that was asked for, slabs that come and go, memory that is not to be had, a GPU that is lost.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/system/oracle.h"
+#include "tests/system/system.h"
+
+#define GPUS 2
+#define WAIT (20 * (int64_t)NS_PER_S)
+#define CONFIG                                                \
+	"tensors: 4Ki\n"                                      \
+	"tiers:\n"                                            \
+	"  hbm: {backend: cuda, size: 192MiB, slab: 64MiB}\n" \
+	"  dram: {size: 96MiB}\n"                             \
+	"  nvme: {paths: [{path: @NVME@, size: 256MiB}], block: 64KiB}\n"
+
+static struct system tierd_system;
+static struct system *const s = &tierd_system;
+static struct tierd *t;
+
+static void begin(const char *config)
+{
+	void (*before_exec)(void) = s->before_exec;
+
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	system_prepare(s, config);
+	s->before_exec = before_exec;
+	system_launch(s);
+	ck_assert_msg(tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &t) == 0, "%s",
+		      tierd_error(NULL));
+}
+
+static void end(void)
+{
+	tierd_close(t);
+	system_stop(s);
+}
+
+static tierd_tensor make(uint64_t bytes)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { bytes } };
+	tierd_tensor h;
+
+	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
+	return h;
+}
+
+static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
+{
+	struct tierd_view v;
+
+	ck_assert_msg(tierd_acquire(t, h, place, access, WAIT, &v) == 0, "place %d: %s", place,
+		      tierd_error(t));
+	return v;
+}
+
+static void fill(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
+
+	memset(v.data, byte, v.bytes);
+	tierd_release(t, &v);
+}
+
+static void expect(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v = hold(h, place, TIERD_READ);
+
+	ck_assert(system_bytes_are(v.data, (unsigned char)byte, v.bytes));
+	tierd_release(t, &v);
+}
+
+START_TEST(bytes_go_through_gpus_and_back)
+{
+	enum { COUNT = 16 };
+	struct tierd_stats stats;
+	tierd_tensor h[COUNT];
+
+	begin(CONFIG);
+	for (int i = 0; i < COUNT; i++) {
+		h[i] = make(MIB(8) + (unsigned)i);
+		fill(h[i], i % 3 - 1, i + 1);
+	}
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < COUNT; i++)
+			expect(h[i], (i + round) % 3 - 1, i + 1);
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_DRAM][TIERD_HBM], 0);
+	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_DRAM], 0);
+	end();
+}
+END_TEST
+
+static void crowd(const char *config)
+{
+	const uint64_t sizes[] = { 1, 511, 4095, 4097, 65537, KIB(300), KIB(700), MIB(1) + 1 };
+	const struct oracle_params params = {
+		.host_max = MIB(2), .gpu_max = MIB(1) + KIB(512), .gpus = GPUS, .batch_max = MIB(1)
+	};
+	struct oracle *o = oracle_open(&params, MIB(64));
+
+	begin(config);
+	for (unsigned i = 0; i < 24; i++)
+		oracle_add(o, t, sizes[i % ARRAY_SIZE(sizes)]);
+	oracle_run(s, o, 4, getenv("TIERD_TEST_LONG") ? 60 : 4);
+	oracle_check_all(o, t);
+	end();
+	oracle_close(o);
+}
+
+START_TEST(bytes_stay_whole_on_gpus)
+{
+	crowd("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: cuda, size: 128MiB, slab: 64MiB}\n"
+	      "  dram: {size: 8MiB}\n"
+	      "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n");
+}
+END_TEST
+
+/* ---- trouble --------------------------------------------------------------------------------- */
+
+static void two_slabs_fail(void)
+{
+	setenv("FAKE_CUDA_FAIL", "cuMemCreate:2:2,cuMemCreate:3:2", 1);
+}
+
+/* Somebody else has the GPU's memory for a while: the tier is full, no tensor fails. */
+START_TEST(a_gpu_without_memory_is_full_for_a_while)
+{
+	enum { COUNT = 16 };
+	tierd_tensor h[COUNT];
+
+	s->before_exec = two_slabs_fail;
+	begin(CONFIG);
+	for (int i = 0; i < COUNT; i++) {
+		h[i] = make(MIB(8));
+		fill(h[i], 0, i + 1);
+	}
+	for (int i = 0; i < COUNT; i++)
+		expect(h[i], 0, i + 1);
+	end();
+}
+END_TEST
+
+static void lost_early(void)
+{
+	setenv("FAKE_CUDA_LOSE", "0:16", 1);
+}
+
+/* Right bytes or a failure that says why; returns whether it failed. */
+static bool is_gone(tierd_tensor h, int place, int byte)
+{
+	struct tierd_view v;
+	int rc = tierd_acquire(t, h, place, TIERD_READ, WAIT, &v);
+
+	if (rc < 0) {
+		ck_assert_int_eq(rc, -ENODEV);
+		ck_assert_msg(strstr(tierd_error(t), "hbm0") != NULL, "%s", tierd_error(t));
+		return true;
+	}
+	ck_assert(system_bytes_are(v.data, (unsigned char)byte, v.bytes));
+	tierd_release(t, &v);
+	return false;
+}
+
+/* What also stands below is still there, and all else goes on. */
+START_TEST(a_lost_gpu_takes_what_stood_there_alone)
+{
+	enum { COUNT = 16 };
+	tierd_tensor below[COUNT], there, other;
+	unsigned gone = 0;
+
+	s->before_exec = lost_early;
+	begin(CONFIG);
+	there = make(MIB(4));
+	fill(there, 0, 99); /* is perhaps cleaned before the GPU goes */
+	for (int i = 0; i < COUNT; i++) {
+		below[i] = make(MIB(4));
+		fill(below[i], TIERD_HOST, i + 1);
+	}
+	for (int i = 0; gone == 0 && i < COUNT; i++)
+		gone += is_gone(below[i], 0, i + 1);
+	ck_assert_uint_eq(gone, 1);
+	ck_assert(system_log_has(s, " is lost: CUDA_ERROR_ECC_UNCORRECTABLE"));
+	for (int i = 0; i < COUNT; i++)
+		ck_assert(!is_gone(below[i], TIERD_HOST, i + 1));
+	is_gone(there, TIERD_HOST, 99);
+	other = make(MIB(4));
+	fill(other, 1, 77);
+	ck_assert(!is_gone(other, TIERD_HOST, 77));
+	end();
+}
+END_TEST
+
+START_TEST(a_daemon_without_a_gpu_says_what_it_looked_for)
+{
+	int status;
+
+	setenv("TIERD_LIBCUDA", "/nowhere/libcuda.so.1", 1);
+	system_prepare(s, CONFIG);
+	ck_assert(!system_tries(s, &status));
+	ck_assert_int_ne(status, 0);
+	ck_assert(system_log_has(s, "no CUDA driver: looked for /nowhere/libcuda.so.1"));
+	system_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("cuda", bytes_go_through_gpus_and_back, bytes_stay_whole_on_gpus,
+	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone,
+	  a_daemon_without_a_gpu_says_what_it_looked_for)
