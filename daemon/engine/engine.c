@@ -26,6 +26,7 @@ _Static_assert((int)POLICY_TIER_HBM == (int)TIER_KIND_HBM &&
 	       "policies and tiers number alike");
 _Static_assert((int)STATS_TIERS == (int)TIER_KINDS && (int)STATS_CLASSES == (int)ENGINE_CLASSES,
 	       "the stats page has a row a tier and class");
+_Static_assert(STATS_DEVICES == ENGINE_DEVICES_MAX, "a row a device");
 
 uint64_t engine_records_bytes(uint32_t tensors)
 {
@@ -65,6 +66,7 @@ static int open_devices(struct engine *e, struct err *err)
 			e->nvme_first = e->nvme_first == DEVICE_NONE ? (uint8_t)i : e->nvme_first;
 		}
 		stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
+		stat_set(STAT(e, device[i].limit_bytes), extents_capacity(d->extents));
 	}
 	ASSERT(e->dram != DEVICE_NONE);
 	return 0;

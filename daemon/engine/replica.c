@@ -28,11 +28,18 @@ void *replica_address(const struct engine *e, uint8_t device, uint32_t node)
 
 void replica_count_reserved(struct engine *e, enum tier_kind kind)
 {
-	uint64_t used = 0;
+	uint64_t here[ENGINE_DEVICES_MAX] = { 0 }, used = 0;
 
-	for (unsigned i = 0; i < e->device_count; i++)
-		if (device_kind(e, (uint8_t)i) == kind)
-			used += extents_used(e->devices[i].extents) - e->devices[i].closed_bytes;
+	for (unsigned i = 0; i < e->device_count; i++) {
+		const struct device *d = &e->devices[i];
+		uint64_t bytes = extents_used(d->extents) - d->closed_bytes;
+
+		if (device_kind(e, (uint8_t)i) != kind)
+			continue;
+		here[d->lane] += bytes;
+		stat_set(STAT(e, device[d->lane].reserved_bytes), here[d->lane]);
+		used += bytes;
+	}
 	stat_set(STAT(e, tier[kind].reserved_bytes), used);
 	if (used > atomic_load_explicit(STAT(e, tier[kind].peak_bytes), memory_order_relaxed))
 		stat_set(STAT(e, tier[kind].peak_bytes), used);

@@ -540,10 +540,13 @@ void slabs_count_backed(struct engine *e, enum tier_kind kind)
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; i < e->params.device_count; i++) {
+		const struct slabs *s = e->devices[i].slabs;
+		uint64_t here = s != NULL ? s->backed_bytes : base_of(e, (uint8_t)i)->bytes;
+
 		if (device_kind(e, (uint8_t)i) != kind)
 			continue;
-		bytes += e->devices[i].slabs != NULL ? e->devices[i].slabs->backed_bytes
-						     : base_of(e, (uint8_t)i)->bytes;
+		stat_set(STAT(e, device[i].backed_bytes), here);
+		bytes += here;
 	}
 	stat_set(STAT(e, tier[kind].backed_bytes), bytes);
 }

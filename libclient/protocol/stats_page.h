@@ -11,7 +11,7 @@
 
 #define STATS_TIERS   3
 #define STATS_CLASSES 5
-#define STATS_DEVICES 16
+#define STATS_DEVICES 16 /* as many as an engine has */
 
 /* Scalars: X(name, "unit", "help"). A new counter is one row. */
 #define STATS_SCALARS(X)                                                                       \
@@ -57,6 +57,12 @@
 	X(slabs_given, "slabs", "empty ones whose memory went back")                  \
 	X(slabs_refused, "slabs", "not made because there was no memory")
 
+/* A device, in the order of `chosen`. */
+#define STATS_PER_DEVICE(X)                                                              \
+	X(limit_bytes, "bytes", "as configured, 0: no such device")                      \
+	X(backed_bytes, "bytes", "that have memory; the rest gets it when it is wanted") \
+	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")
+
 struct stats_page {
 	uint32_t magic;
 	uint16_t major, minor;
@@ -72,6 +78,11 @@ struct stats_page {
 #undef X
 		_Atomic uint64_t class_bytes[STATS_CLASSES];
 	} tier[STATS_TIERS];
+	struct {
+#define X(name, unit, help) _Atomic uint64_t name;
+		STATS_PER_DEVICE(X)
+#undef X
+	} device[STATS_DEVICES];
 	_Atomic uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];          /* from, to */
 	_Atomic uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS]; /* class, from, to */
 	_Atomic uint64_t class_stall_ns[STATS_CLASSES];

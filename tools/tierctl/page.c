@@ -29,6 +29,13 @@ static void read_tier(const struct stats_page *from, unsigned i, struct page *re
 	}
 }
 
+static void read_device(const struct stats_page *from, unsigned i, struct page *ret)
+{
+#define X(name, unit, help) ret->device[i].name = get(&from->device[i].name);
+	STATS_PER_DEVICE(X)
+#undef X
+}
+
 static void read_all(const struct stats_page *from, struct page *ret)
 {
 #define X(name, unit, help) ret->name = get(&from->name);
@@ -36,6 +43,8 @@ static void read_all(const struct stats_page *from, struct page *ret)
 #undef X
 	for (unsigned i = 0; i < STATS_TIERS; i++)
 		read_tier(from, i, ret);
+	for (unsigned i = 0; i < STATS_DEVICES; i++)
+		read_device(from, i, ret);
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
 		ret->class_stall_ns[c] = get(&from->class_stall_ns[c]);
 }

@@ -14,12 +14,19 @@ struct page_tier {
 	uint64_t class_bytes[STATS_CLASSES];
 };
 
+struct page_device {
+#define X(name, unit, help) uint64_t name;
+	STATS_PER_DEVICE(X)
+#undef X
+};
+
 struct page {
 	uint64_t taken_ns; /* by the monotonic clock */
 #define X(name, unit, help) uint64_t name;
 	STATS_SCALARS(X)
 #undef X
 	struct page_tier tier[STATS_TIERS];
+	struct page_device device[STATS_DEVICES];
 	uint64_t moved_bytes[STATS_TIERS][STATS_TIERS];
 	uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS];
 	uint64_t class_stall_ns[STATS_CLASSES];

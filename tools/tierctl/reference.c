@@ -142,6 +142,10 @@ static void put_counters(FILE *to)
 #define X(name, unit, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
 	STATS_PER_TIER(X)
 #undef X
+	fputs("\n| counter of a device | unit | is |\n| --- | --- | --- |\n", to);
+#define X(name, unit, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
+	STATS_PER_DEVICE(X)
+#undef X
 }
 
 static void markdown(FILE *to)

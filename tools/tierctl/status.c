@@ -72,6 +72,32 @@ static void text_bytes_a_tier(const struct page *p)
 	putchar('\n');
 }
 
+/* The first word of what the daemon says of the device. */
+static int name_bytes(const char *chosen)
+{
+	return (int)strcspn(chosen, ": ");
+}
+
+static void text_device_line(const struct page_device *d, const char *chosen)
+{
+	char limit[TEXT_ROOM], used[TEXT_ROOM], backed[TEXT_ROOM];
+
+	json_plain(stdout, chosen, (size_t)name_bytes(chosen));
+	printf("%*s %10s %10s %5.1f%% %10s\n", MAX(0, 10 - name_bytes(chosen)), "",
+	       text_bytes(d->limit_bytes, limit), text_bytes(d->reserved_bytes, used),
+	       100.0 * (double)d->reserved_bytes / (double)d->limit_bytes,
+	       text_bytes(d->backed_bytes, backed));
+}
+
+static void text_bytes_a_device(const struct page *p)
+{
+	printf("%-10s %10s %10s %6s %10s\n", "device", "limit", "used", "", "has memory");
+	for (unsigned i = 0; i < STATS_DEVICES; i++)
+		if (p->device[i].limit_bytes > 0)
+			text_device_line(&p->device[i], p->chosen[i]);
+	putchar('\n');
+}
+
 static void text_bytes_a_class(const struct sample *s)
 {
 	const struct page *p = &s->last;
@@ -146,6 +172,7 @@ static void text_all(const struct sample *s, bool counters)
 {
 	text_head(&s->last);
 	text_bytes_a_tier(&s->last);
+	text_bytes_a_device(&s->last);
 	text_bytes_a_class(s);
 	text_moves(s);
 	text_stalls(s);
@@ -169,6 +196,22 @@ static void put_tiers(struct json *j, const struct page *p)
 		json_close(j, '}');
 	}
 	json_close(j, '}');
+}
+
+static void put_devices(struct json *j, const struct page *p)
+{
+	json_open(j, "devices", '[');
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (p->device[i].limit_bytes == 0)
+			continue;
+		json_open(j, NULL, '{');
+		json_name(j, "name", p->chosen[i], (size_t)name_bytes(p->chosen[i]));
+#define X(name, unit, help) json_u64(j, #name, p->device[i].name);
+		STATS_PER_DEVICE(X)
+#undef X
+		json_close(j, '}');
+	}
+	json_close(j, ']');
 }
 
 static void put_table(struct json *j, const char *key,
@@ -229,6 +272,7 @@ static void json_all(const struct sample *s)
 	STATS_SCALARS(X)
 #undef X
 	put_tiers(&j, p);
+	put_devices(&j, p);
 	put_table(&j, "moved_bytes", p->moved_bytes);
 	put_classes(&j, p);
 	json_open(&j, "chosen", '[');
