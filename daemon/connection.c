@@ -302,6 +302,8 @@ size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns
 
 	if (c->state != CONNECTION_SERVING)
 		return 0;
+	/* Looked at as often as its uses are, so that pins end soon while it works. */
+	engine_deferred(server_engine(c->server), c->holder, now_ns);
 	return uses_read(&c->uses, &sink, budget, lost);
 }
 

@@ -135,6 +135,14 @@ static void hook_holder_gone(void *ctx, struct holder *holder)
 	server_holder_gone(holder);
 }
 
+static void hook_misbehaves(void *ctx, struct holder *holder, const char *text)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_break(c, text);
+}
+
 static void hook_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
 {
 	struct connection *c = engine_holder_user(holder);
@@ -212,6 +220,7 @@ static void params_fill(struct daemon *d, struct engine_params *ret)
 			   .submit = hook_submit,
 			   .complete = hook_complete,
 			   .holder_gone = hook_holder_gone,
+			   .misbehaves = hook_misbehaves,
 			   .slab_unmap = hook_slab_unmap },
 	};
 	memcpy(ret->devices, d->devices.tier, sizeof(ret->devices));

@@ -209,6 +209,21 @@ static int request_acquire(struct ring_request *r, struct err *err)
 	return REQUEST_LATER;
 }
 
+static int request_acquire_on(struct ring_request *r, struct err *err)
+{
+	int rc = access_check(r->entry.access, err);
+
+	if (rc < 0)
+		return rc;
+	if (r->entry.place == PROTOCOL_PLACE_HOST)
+		return err_set(err, EINVAL, "the host has no stream that could wait");
+	if (r->entry.payload_bytes == 0)
+		r->count = 1;
+	engine_acquire_on(r->engine, r->c->holder, r->entry.id, r->handles, r->count,
+			  r->entry.place, r->entry.access, deadline_of(r), r->now_ns);
+	return REQUEST_LATER;
+}
+
 static int request_cancel(struct ring_request *r, struct err *err)
 {
 	uint32_t id = r->entry.window;
@@ -388,6 +403,7 @@ static const struct request_row rows[] = {
 	[OP_LIST] = { "LIST", REQUEST_ROOM, request_list },
 	[OP_TRIM] = { "TRIM", REQUEST_NOTHING, request_trim },
 	[OP_MARK] = { "MARK", REQUEST_NOTHING, request_mark },
+	[OP_ACQUIRE_ON] = { "ACQUIRE_ON", REQUEST_HANDLES, request_acquire_on },
 	[OP_SLAB] = { "SLAB", REQUEST_NOTHING, request_slab },
 	[OP_SLAB_GONE] = { "SLAB_GONE", REQUEST_NOTHING, request_slab_gone },
 };

@@ -329,6 +329,7 @@ static_assert(sizeof(struct cq_entry) == 64, "");
 	  "offset: first index; back: struct wire_info + names, value: next index, 0 = end")      \
 	X(TRIM, 14, "give unused pages back")                                                     \
 	X(MARK, 15, "peaks begin anew")                                                           \
+	X(ACQUIRE_ON, 16, "as ACQUIRE, but done when room is reserved; value: fence token")        \
 	X(SLAB, 17, "index: arena, offset: of a slab; its descriptor comes over the socket first") \
 	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")
 

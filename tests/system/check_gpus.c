@@ -8,10 +8,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/compiler.h"
@@ -277,6 +279,93 @@ START_TEST(dram_comes_slab_by_slab_and_its_zone_is_whole_slabs)
 }
 END_TEST
 
+/* Memory that is behind one descriptor has no slabs, whatever is asked. */
+START_TEST(slabs_that_cannot_be_are_refused)
+{
+	const uint64_t offsets[] = { 0, 1, MIB(2), MIB(4), 1ull << 48, UINT64_MAX };
+	const uint32_t arenas[] = { 0, GPUS - 1, GPUS, GPUS + 1, 16, 255, UINT16_MAX, UINT32_MAX };
+	const uint16_t opcodes[] = { OP_SLAB, OP_SLAB_GONE };
+	struct cq_entry c;
+
+	begin(CONFIG);
+	ck_assert_int_eq(wire_open(s->socket, "hostile", &w), 0);
+	for (unsigned k = 0; k < ARRAY_SIZE(opcodes); k++)
+		for (unsigned i = 0; i < ARRAY_SIZE(arenas) * ARRAY_SIZE(offsets); i++) {
+			struct sq_entry e = { .opcode = opcodes[k],
+					      .index = arenas[i / ARRAY_SIZE(offsets)],
+					      .offset = offsets[i % ARRAY_SIZE(offsets)] };
+
+			ck_assert_int_eq(wire_call(&w, &e, &c), -EINVAL);
+			ck_assert_ptr_nonnull(strstr(wire_text(&w, 0), "no slab begins"));
+		}
+	wire_bye(&w);
+	end();
+}
+END_TEST
+
+static void hung_up(int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+	char byte;
+
+	ck_assert_int_eq(poll(&p, 1, 20000), 1);
+	ck_assert_int_le((int)recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+}
+
+/* Rings of deferred releases are as those of requests: a wild one drops its client and nobody else.
+ */
+START_TEST(a_wild_ring_of_releases_drops_the_client)
+{
+	const uint32_t tails[] = { DEFERRED_ENTRIES + 1, 1u << 31, UINT32_MAX };
+	tierd_tensor h;
+
+	begin(CONFIG);
+	h = make(MIB(1));
+	for (unsigned i = 0; i < ARRAY_SIZE(tails); i++) {
+		struct sq_entry e = { .opcode = OP_STEP };
+		struct deferred_ring *ring;
+
+		ck_assert_int_eq(wire_open(s->socket, "hostile", &w), 0);
+		ring = wire_part(&w, w.control->deferred.offset + i * DEFERRED_STRIDE);
+		atomic_store(&ring->tail, tails[i]);
+		wire_submit(&w, &e);
+		hung_up(w.fd);
+		wire_close(&w);
+		fill(h, (int)i % GPUS, (int)i);
+	}
+	ck_assert(system_log_has(s, "more entries than room"));
+	end();
+}
+END_TEST
+
+START_TEST(an_acquire_on_of_what_is_no_gpu_is_refused)
+{
+	const uint8_t places[] = { GPUS, 17, 254, PROTOCOL_PLACE_HOST };
+	struct wire_handle h;
+	struct cq_entry c;
+
+	begin(CONFIG);
+	ck_assert_int_eq(wire_open(s->socket, "hostile", &w), 0);
+	ck_assert_int_eq(wire_create(&w, "x", 4096, &h), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
+		struct sq_entry e = { .opcode = OP_ACQUIRE_ON,
+				      .place = places[i],
+				      .access = ACCESS_READ,
+				      .index = h.index,
+				      .generation = h.generation,
+				      .timeout_ns = -1 };
+
+		ck_assert_int_eq(wire_call(&w, &e, &c),
+				 places[i] == PROTOCOL_PLACE_HOST ? -EINVAL : -ENODEV);
+		e.place = 1;
+		ck_assert_int_eq(wire_call(&w, &e, &c), 0);
+		ck_assert_uint_lt(fence_token_index(c.value), FENCES);
+	}
+	wire_bye(&w);
+	end();
+}
+END_TEST
+
 static void crowd(const char *config, bool no_nvme)
 {
 	const uint64_t sizes[] = { 1, 511, 4095, 4097, 65537, KIB(300), KIB(700), MIB(1) + 1 };
@@ -323,7 +412,8 @@ END_TEST
 
 UNIT_MAIN("gpus", a_gpu_without_its_driver_is_refused_with_what_was_looked_for,
 	  no_thread_but_by_the_loop_takes_a_signal,
-	  dram_comes_slab_by_slab_and_its_zone_is_whole_slabs,
+	  dram_comes_slab_by_slab_and_its_zone_is_whole_slabs, slabs_that_cannot_be_are_refused,
+	  a_wild_ring_of_releases_drops_the_client, an_acquire_on_of_what_is_no_gpu_is_refused,
 	  tensors_stand_on_the_gpu_that_was_asked_for, there_are_no_more_places_than_gpus,
 	  a_full_gpu_is_full_though_others_are_empty, bytes_go_from_each_gpu_to_each_other,
 	  bytes_stay_whole_among_gpus_without_nvme, bytes_stay_whole_among_gpus_above_nvme)

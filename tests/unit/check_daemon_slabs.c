@@ -281,6 +281,19 @@ START_TEST(one_that_was_stopped_is_told_nothing_and_counts)
 }
 END_TEST
 
+START_TEST(deferred_releases_are_taken_in_with_the_uses)
+{
+	unsigned before;
+
+	start();
+	usleep(1100); /* logs are read once a millisecond */
+	before = fake_engine.deferred;
+	rig_run(&rig);
+	ck_assert_uint_gt(fake_engine.deferred, before);
+	stop();
+}
+END_TEST
+
 /* The engine finds the broken rule, inside a call that must not be entered again. */
 START_TEST(a_broken_rule_drops_the_client_in_the_next_turn)
 {
@@ -298,10 +311,43 @@ START_TEST(a_broken_rule_drops_the_client_in_the_next_turn)
 }
 END_TEST
 
+START_TEST(an_acquire_on_is_of_a_gpu)
+{
+	struct sq_entry e = { .opcode = OP_ACQUIRE_ON,
+			      .index = 7,
+			      .generation = 9,
+			      .place = PROTOCOL_PLACE_HOST,
+			      .access = ACCESS_READ,
+			      .timeout_ns = -1 };
+	struct cq_entry c;
+
+	start();
+	ck_assert_int_eq(rig_call(&rig, &wire, &e, &c), -EINVAL);
+	ck_assert_uint_eq(fake_engine.calls, 0);
+	e.place = 1;
+	e.access = 0;
+	ck_assert_int_eq(rig_call(&rig, &wire, &e, &c), -EINVAL);
+	ck_assert_uint_eq(fake_engine.calls, 0);
+	e.access = ACCESS_READ | ACCESS_WRITE;
+	wire_submit(&wire, &e);
+	rig_run(&rig);
+	ck_assert_str_eq(fake_engine.last, "acquire_on");
+	ck_assert_uint_eq(fake_engine.place, 1);
+	ck_assert_uint_eq(fake_engine.count, 1);
+	ck_assert_uint_eq(fake_engine.first.generation, 9);
+	ck_assert_uint_eq(fake_engine.deadline_ns, ENGINE_NEVER);
+	connection_complete(connection, 0, 0, fence_token(3, 4), 0, "");
+	ck_assert(wire_poll(&wire, &c));
+	ck_assert_uint_eq(fence_token_index(c.value), 3);
+	stop();
+}
+END_TEST
+
 UNIT_MAIN("daemon_slabs", a_slab_comes_with_its_descriptor_by_the_completion,
 	  slabs_that_cannot_be_are_refused_before_the_engine_hears_of_them,
 	  a_slab_without_memory_is_refused_and_nothing_is_sent,
 	  a_full_socket_gives_the_slab_back_and_says_so, an_unmap_reaches_who_has_the_slab,
 	  what_a_full_socket_does_not_take_is_owed_and_comes_once,
 	  one_that_was_stopped_is_told_nothing_and_counts,
-	  a_broken_rule_drops_the_client_in_the_next_turn)
+	  deferred_releases_are_taken_in_with_the_uses,
+	  a_broken_rule_drops_the_client_in_the_next_turn, an_acquire_on_is_of_a_gpu)
