@@ -10,6 +10,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 
 static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t room)
 {
@@ -110,4 +111,20 @@ void engine_dump(struct engine *e, int fd)
 				i, (unsigned long long)r->bytes, (unsigned long long)word0_of(e, i),
 				r->front, r->sources, r->move);
 	}
+}
+
+void slabs_count_backed(struct engine *e, enum tier_kind kind)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < e->params.device_count; i++) {
+		const struct slabs *s = e->devices[i].slabs;
+		uint64_t here = s != NULL ? s->backed_bytes : e->devices[i].tier->base.bytes;
+
+		if (device_kind(e, (uint8_t)i) != kind)
+			continue;
+		stat_set(STAT(e, device[i].backed_bytes), here);
+		bytes += here;
+	}
+	stat_set(STAT(e, tier[kind].backed_bytes), bytes);
 }

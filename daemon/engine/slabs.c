@@ -535,22 +535,6 @@ uint64_t slabs_capacity(const struct engine *e, uint8_t device)
 	return extents_capacity(d->extents) - (s != NULL && s->full ? d->closed_bytes : 0);
 }
 
-void slabs_count_backed(struct engine *e, enum tier_kind kind)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < e->params.device_count; i++) {
-		const struct slabs *s = e->devices[i].slabs;
-		uint64_t here = s != NULL ? s->backed_bytes : base_of(e, (uint8_t)i)->bytes;
-
-		if (device_kind(e, (uint8_t)i) != kind)
-			continue;
-		stat_set(STAT(e, device[i].backed_bytes), here);
-		bytes += here;
-	}
-	stat_set(STAT(e, tier[kind].backed_bytes), bytes);
-}
-
 static void find_pinners(struct engine *e, struct slabs *s, uint8_t tier, uint32_t ready)
 {
 	for (unsigned i = 0; i < e->params.device_count; i++) {
