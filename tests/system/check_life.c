@@ -123,6 +123,47 @@ START_TEST(a_stop_during_the_start_leaves_nothing)
 }
 END_TEST
 
+#define IN_SLABS "tiers: {dram: {size: 768MiB, slab: 32MiB, huge_pages: off}}\n"
+
+/* A tensor that does not stand in what is there yet waits for it, a small one does not. */
+START_TEST(clients_are_served_before_all_of_dram_is_there)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { MIB(1) } };
+	tierd_tensor small, large;
+	struct tierd_view v;
+	struct tierd *t;
+
+	system_start(s, IN_SLABS);
+	ck_assert_msg(tierd_open(s->socket, "job", 0, &t) == 0, "%s", tierd_error(NULL));
+	ck_assert_int_eq(tierd_create(t, &spec, 1, &small), 0);
+	spec.shape[0] = MIB(600);
+	ck_assert_msg(tierd_create(t, &spec, 1, &large) == 0, "%s", tierd_error(t));
+	ck_assert_int_eq(tierd_acquire(t, small, TIERD_HOST, TIERD_WRITE, -1, &v), 0);
+	memset(v.data, 1, v.bytes);
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_acquire(t, large, TIERD_HOST, TIERD_WRITE, -1, &v), 0);
+	ck_assert(system_bytes_are(v.data, 0, v.bytes));
+	tierd_release(t, &v);
+	ck_assert(system_log_waits(s, "dram: all 768 MiB are there", 60000));
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(a_stop_while_dram_is_taken_is_no_shortage)
+{
+	int status;
+
+	system_start(s, IN_SLABS);
+	kill(s->pid, SIGTERM);
+	ck_assert_int_eq(waitpid(s->pid, &status, 0), s->pid);
+	s->pid = 0;
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert(!system_log_has(s, "no memory for more"));
+	system_stop(s);
+}
+END_TEST
+
 START_TEST(sighup_loses_no_tensor)
 {
 	struct wire_handle t;
@@ -448,6 +489,7 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 END_TEST
 
 UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
+	  clients_are_served_before_all_of_dram_is_there, a_stop_while_dram_is_taken_is_no_shortage,
 	  a_stop_during_the_start_leaves_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
 	  after_sigkill_it_starts_again_within_a_second, of_two_started_at_once_one_serves,
 	  it_ends_in_time_while_clients_keep_it_busy,
