@@ -111,8 +111,8 @@ static int spec_parse(const unsigned char *at, size_t room, struct engine_spec *
 	    wire.bytes < sizeof(wire) + (size_t)wire.name_bytes)
 		return err_set(err, EINVAL, "a spec of %u bytes with a name of %u: impossible",
 			       wire.bytes, wire.name_bytes);
-	if (wire.flags != 0)
-		return err_set(err, EINVAL, "a spec with flags %llx, none is known",
+	if ((wire.flags & ~(uint64_t)SPEC_DEVICE_COPY) != 0)
+		return err_set(err, EINVAL, "a spec with flags %#llx, not all are known",
 			       (unsigned long long)wire.flags);
 	if (memchr(name, '\0', wire.name_bytes))
 		return err_set(err, EINVAL, "a name with a NUL byte");
@@ -120,7 +120,8 @@ static int spec_parse(const unsigned char *at, size_t room, struct engine_spec *
 				     .name_bytes = wire.name_bytes,
 				     .class_ = wire.class_,
 				     .dtype = wire.dtype,
-				     .ndim = wire.ndim };
+				     .ndim = wire.ndim,
+				     .flags = wire.flags };
 	memcpy(ret->shape, wire.shape, sizeof(ret->shape));
 	*ret_bytes = wire.bytes;
 	return 0;

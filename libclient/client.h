@@ -20,9 +20,6 @@
 #include "libclient/protocol/stats_page.h"
 #include "libclient/tierd.h"
 
-/* Until its row stands in PROTOCOL_OPCODES, with what the daemon does. */
-#define OP_ACQUIRE_ON 16
-
 #define CLIENT_MAGIC     0x746c6364u
 #define CLIENT_HOT_BYTES 65536u /* whole pages whatever the page size is */
 #define CLIENT_PLACES    16u    /* ordinals of GPUs that a process may name */

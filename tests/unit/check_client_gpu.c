@@ -124,10 +124,10 @@ START_TEST(every_failure_of_a_mapping_gives_all_back)
 		if (i > 0)
 			wait_asked(OP_SLAB_GONE, gone + 1);
 	}
-	memory[0] = 0;
+	memory_is(0, 0);
 	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -ENOMEM);
 	ck_assert_uint_eq(slot(1), 0);
-	memory[0] = make_slab();
+	memory_is(0, make_slab());
 	take(near, 0, &v);
 	tierd_release(t, &v);
 	end();
@@ -193,12 +193,12 @@ START_TEST(messages_that_cannot_be_end_nothing_and_leak_nothing)
 	struct tierd_view v;
 
 	setup();
-	fake.answer = bad_map;
+	answer_by(bad_map);
 	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -EPROTO);
 	wait_asked(OP_SLAB_GONE, 2); /* of the one that was not asked for, and of ours */
-	fake.answer = map_without_fd;
+	answer_by(map_without_fd);
 	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -EMFILE);
-	fake.answer = NULL;
+	answer_by(NULL);
 	take(near, 0, &v);
 	tierd_release(t, &v);
 	end();
@@ -265,9 +265,9 @@ static bool filling(struct fake *f, const struct sq_entry *e)
 /* far is in no tier; an acquire_on brings fence 5, value 7. */
 static void acquire_far(struct tierd_view *ret)
 {
-	fake.answer = filling;
 	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
 	atomic_store(&fake.fences[5].value, 6);
+	answer_by(filling);
 	ck_assert_msg(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, ret) == 0, "%s",
 		      tierd_error(t));
 }
@@ -351,7 +351,7 @@ START_TEST(a_tensor_that_moved_on_is_asked_for_again)
 	struct tierd_view v;
 
 	setup();
-	fake.answer = moves_on_twice;
+	answer_by(moves_on_twice);
 	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
 	atomic_store(&fake.fences[5].value, 6);
 	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_WRITE, stream, &v), 0);
@@ -443,7 +443,7 @@ START_TEST(a_wait_that_cannot_be_enqueued_leaves_nothing)
 
 	setup();
 	fake_cuda_fail("cuStreamWaitValue64", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	fake.answer = filling;
+	answer_by(filling);
 	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
 	atomic_store(&fake.fences[5].value, 6);
 	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, &v), -ENOMEM);

@@ -226,7 +226,7 @@ START_TEST(spoilt_specs_are_refused)
 	refused(e, -EINVAL);
 	spec_put()->name_bytes = 255; /* runs out of the record */
 	refused(e, -EINVAL);
-	spec_put()->flags = 1;
+	spec_put()->flags = 2;
 	refused(e, -EINVAL);
 	((char *)spec_put())[82] = '\0'; /* in the name */
 	refused(e, -EINVAL);

@@ -89,3 +89,17 @@ uint64_t slot(uint32_t index)
 {
 	return atomic_load(&fake.slots[index]);
 }
+
+void answer_by(fake_answer *answer)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.answer = answer;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+void memory_is(unsigned slab, CUmemGenericAllocationHandle handle)
+{
+	pthread_mutex_lock(&fake.lock);
+	memory[slab] = handle;
+	pthread_mutex_unlock(&fake.lock);
+}

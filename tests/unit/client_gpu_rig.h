@@ -31,6 +31,9 @@ void take(tierd_tensor h, int place, struct tierd_view *ret); /* to read */
 uint32_t asked(uint16_t opcode);                              /* how often so far */
 void wait_asked(uint16_t opcode, uint32_t n);
 uint64_t slot(uint32_t index);
+/* What the daemon's thread looks at, set while it does not. */
+void answer_by(fake_answer *answer);
+void memory_is(unsigned slab, CUmemGenericAllocationHandle handle);
 int slab_fd(struct fake *f, uint64_t offset);
 
 #endif

@@ -18,7 +18,6 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "libclient/client.h"
 #include "libclient/protocol/pin.h"
 
 #define PAGES(n) ALIGN_UP(n, 4096)
@@ -127,7 +126,8 @@ void fake_gpu_tensor(struct fake *f, uint32_t index, uint8_t state, uint64_t off
 {
 	struct descriptor *d = &f->descriptors[index];
 
-	d->bytes = bytes;
+	/* The test's thread and the daemon's take turns here by way of the client. */
+	__atomic_store_n(&d->bytes, bytes, __ATOMIC_RELAXED);
 	atomic_store(&d->word1, word1_make(1, offset));
 	atomic_store(&d->word0, word0_make(1, state, FAKE_GPU, 0));
 }
