@@ -85,7 +85,7 @@ static void open_model_cpu(struct run *r)
 	const struct options *o = &r->options;
 	int automatic = TIERD_HOST, place;
 
-	r->store = o->in_memory ? store_open_memory() : store_open_tierd(o->socket);
+	r->store = o->in_memory ? store_open_memory() : store_open_tierd(o->socket, NULL);
 	if (store_stats(r->store, &r->before) && r->before.tier[TIERD_HBM].limit_bytes > 0)
 		automatic = 0;
 	place = place_of(r, o->place, automatic);
@@ -98,9 +98,9 @@ static void open_model_gpu(struct run *r)
 	const struct options *o = &r->options;
 
 	r->device = device_open_cuda(o->gpu);
-	if (!o->in_memory)
-		fatal("--gpu: not on tierd yet, only with --in-memory");
-	r->store = store_open_device(r->device);
+	r->store = o->in_memory ? store_open_device(r->device)
+				: store_open_tierd(o->socket, r->device);
+	store_stats(r->store, &r->before);
 	r->gpt = gpt_create(&o->model, ops_cuda_open(r->device), r->store, o->gpu, o->gpu);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The judge of scripts/demo. Reads the losses of both runs and the report of the run on tierd, in
-# this order; prints what happened and, as the last line, the verdict. Needs steps.
+# The judge of scripts/demo. Reads the losses of both runs and their reports, of the run on tierd
+# first; prints what happened and, as the last line, the verdict. Needs steps.
 
 function mib(bytes)
 {
@@ -36,7 +36,10 @@ BEGIN {
 FNR == 1 { file++ }
 file == 1 { bits[$1] = $2; loss[$1] = $3; lines++ }
 file == 2 { memory_bits[$1] = $2; memory_loss[$1] = $3; memory_lines++ }
-file == 3 && $1 == "model" { model_bytes = of("bytes") }
+file == 3 && $1 == "model" {
+	model_bytes = of("bytes")
+	ops = of("ops")
+}
 file == 3 && $1 == "step" {
 	seconds[of("step")] = of("seconds")
 	stall_ns[of("step")] = of("stall_ns")
@@ -58,13 +61,27 @@ file == 3 && $1 == "done" {
 	all_seconds = of("seconds")
 	all_stall_ns = of("stall_ns")
 }
+file == 4 && $1 == "model" { memory_ops = of("ops") }
+file == 4 && $1 == "step" { memory_seconds[of("step")] = of("seconds") }
 
 function print_losses(    s)
 {
-	printf "\n%6s  %12s  %12s  %9s  %9s\n", "step", "on tierd", "in memory", "seconds", "stalled"
+	printf "\n%6s  %12s  %12s  %9s  %9s  %9s\n", "step", "on tierd", "in memory", "seconds",
+		"in memory", "stalled"
 	for (s = 1; s <= steps; s++)
-		printf "%6d  %12s  %12s  %9.2f  %9.2f%s\n", s, loss[s], memory_loss[s],
-			seconds[s], stall_ns[s] / 1e9, bits[s] == memory_bits[s] ? "" : "  differs"
+		printf "%6d  %12s  %12s  %9.3f  %9.3f  %9.3f%s\n", s, loss[s], memory_loss[s],
+			seconds[s], memory_seconds[s], stall_ns[s] / 1e9,
+			bits[s] == memory_bits[s] ? "" : "  differs"
+}
+
+# Of a step; the first one, which fills all places for the first time, counts only if alone.
+function mean(list,    s, sum)
+{
+	if (steps == 1)
+		return list[1]
+	for (s = 2; s <= steps; s++)
+		sum += list[s]
+	return sum / (steps - 1)
 }
 
 function print_moves(    c, w)
@@ -91,6 +108,8 @@ function judge(    s, c, w, apart)
 {
 	if (lines != steps || memory_lines != steps || !done)
 		complain("a run is not whole: " lines + 0 " and " memory_lines + 0 " losses")
+	if (ops != memory_ops)
+		complain("one run computes with " ops ", the other one with " memory_ops)
 	for (s = 1; s <= steps; s++)
 		if (bits[s] == "" || bits[s] != memory_bits[s]) {
 			differing++
@@ -119,6 +138,8 @@ END {
 		exit 1
 	}
 	printf "demo: PASS, %d steps, loss difference 0, hbm %s/%s, dram %s/%s, nvme written %s, " \
-		"stall %.1f %%\n", steps, mib(peak["hbm"]), mib(limit["hbm"]), mib(peak["dram"]),
-		mib(limit["dram"]), mib(nvme_written), all_stall_ns / 1e7 / all_seconds
+		"stall %.1f %%, a step %.3f s, in memory %.3f s, by %s\n", steps,
+		mib(peak["hbm"]), mib(limit["hbm"]), mib(peak["dram"]), mib(limit["dram"]),
+		mib(nvme_written), all_stall_ns / 1e7 / all_seconds, mean(seconds),
+		mean(memory_seconds), ops == "cuda" ? "a GPU" : "the CPU"
 }

@@ -77,10 +77,10 @@ struct store_ops {
 };
 
 struct store *store_open_memory(void);
-/* `socket` as tierd_open(): NULL looks where the library looks. */
-struct store *store_open_tierd(const char *socket);
-/* For a GPU. */
 struct store *store_open_device(struct device *device);
+/* `socket` as tierd_open(): NULL looks where the library looks. `device`: NULL where the CPU
+ * computes. */
+struct store *store_open_tierd(const char *socket, struct device *device);
 /* Destroys the tensors that were created. NULL does nothing. */
 void store_close(struct store *s);
 

@@ -219,7 +219,7 @@ static const struct device_calls fake_calls = {
 
 struct device *fake_device_open(void)
 {
-	fake = (struct fake_device){ .device = { &fake_calls, NULL, NULL } };
+	fake = (struct fake_device){ .device = { &fake_calls, NULL, &fake } };
 	return &fake.device;
 }
 

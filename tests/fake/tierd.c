@@ -26,6 +26,7 @@ struct fake_tensor {
 	unsigned pins;
 	int place;
 	bool written, destroyed;
+	void *stream; /* that the views are for, NULL: the CPU */
 };
 
 struct tierd {
@@ -179,13 +180,10 @@ int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, 
 	return 0;
 }
 
-void tierd_release(struct tierd *t, struct tierd_view *view)
+static void release(struct tierd *t, struct tierd_view *view)
 {
-	struct fake_tensor *f;
+	struct fake_tensor *f = find(t, view->tensor);
 
-	if (view->cookie == 0)
-		return;
-	f = find(t, view->tensor);
 	EXPECT(f->pins > 0 && t->views > 0 && view->data == f->lent);
 	t->views--;
 	if (--f->pins == 0) {
@@ -196,6 +194,61 @@ void tierd_release(struct tierd *t, struct tierd_view *view)
 		f->written = false;
 	}
 	*view = (struct tierd_view){ 0 };
+}
+
+void tierd_release(struct tierd *t, struct tierd_view *view)
+{
+	if (view->cookie == 0)
+		return;
+	EXPECT(find(t, view->tensor)->stream == NULL);
+	release(t, view);
+}
+
+int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, size_t n, int gpu,
+		     uint32_t access, void *cuda_stream, struct tierd_view *ret)
+{
+	EXPECT(gpu >= 0 && cuda_stream != NULL);
+	for (size_t i = 0; i < n; i++)
+		EXPECT(find(t, tensors[i])->pins == 0 ||
+		       find(t, tensors[i])->stream == cuda_stream);
+	tierd_acquire_batch(t, tensors, n, gpu, access, -1, ret);
+	for (size_t i = 0; i < n; i++)
+		find(t, tensors[i])->stream = cuda_stream;
+	t->counts.on_stream += n;
+	return 0;
+}
+
+/* What was put on the stream has been done: its device computes at once (tests/fake/device.c). */
+int tierd_release_on(struct tierd *t, struct tierd_view *views, size_t n, void *cuda_stream)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct fake_tensor *f = find(t, views[i].tensor);
+
+		EXPECT(views[i].cookie != 0 && f->stream == cuda_stream);
+		if (f->pins == 1)
+			f->stream = NULL;
+		release(t, &views[i]);
+	}
+	return 0;
+}
+
+int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offset, const void *from,
+		  uint64_t bytes)
+{
+	struct fake_tensor *f = find(t, tensor);
+
+	EXPECT(f->pins == 0 && offset <= f->bytes && bytes <= f->bytes - offset);
+	memcpy(f->kept + offset, from, bytes);
+	return 0;
+}
+
+int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offset, void *to, uint64_t bytes)
+{
+	struct fake_tensor *f = find(t, tensor);
+
+	EXPECT(f->pins == 0 && offset <= f->bytes && bytes <= f->bytes - offset);
+	memcpy(to, f->kept + offset, bytes);
+	return 0;
 }
 
 int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_t n, int place)

@@ -12,6 +12,7 @@
 struct fake_tierd_counts {
 	uint64_t created[TIERD_CLASSES], acquired[TIERD_CLASSES];
 	uint64_t prefetched, evicted, steps;
+	uint64_t on_stream; /* of the views acquired */
 };
 
 /* Of the connection that was closed last. */

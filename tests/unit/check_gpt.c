@@ -61,7 +61,7 @@ static void train(struct store *store, const struct ops *ops, double *ret_losses
 
 START_TEST(gradients_of_the_whole_model_are_those_of_its_loss)
 {
-	struct store *store = store_open_tierd(NULL);
+	struct store *store = store_open_tierd(NULL, NULL);
 	struct gpt *g = gpt_create(&tiny, &ops_f64, store, 0, 0);
 	struct data data = text_data();
 	uint8_t bytes[2 * 9];
@@ -112,7 +112,7 @@ START_TEST(tierd_and_memory_have_equal_bits)
 	double memory[STEPS], tierd[STEPS];
 
 	train(store_open_memory(), &ops_f32, memory);
-	train(store_open_tierd(NULL), &ops_f32, tierd);
+	train(store_open_tierd(NULL, NULL), &ops_f32, tierd);
 	ck_assert_mem_eq(memory, tierd, sizeof(memory));
 }
 END_TEST
@@ -133,7 +133,7 @@ START_TEST(every_class_is_created_used_and_hinted)
 	double losses[STEPS];
 	struct fake_tierd_counts counts;
 
-	train(store_open_tierd(NULL), &ops_f32, losses);
+	train(store_open_tierd(NULL, NULL), &ops_f32, losses);
 	counts = fake_tierd_counts();
 	ck_assert_uint_eq(counts.created[TIERD_PARAMETER], params);
 	ck_assert_uint_eq(counts.created[TIERD_GRADIENT], params);

@@ -13,6 +13,7 @@
 #include "examples/train_gpt/ops_cuda.h"
 #include "examples/train_gpt/random.h"
 #include "tests/fake/device.h"
+#include "tests/fake/tierd.h"
 
 #define ROWS    74 /* BATCH x CONTEXT, no multiple of the chunks of a sum */
 #define BATCH   2
@@ -202,9 +203,9 @@ static struct gpt_batch batch(void)
 	return (struct gpt_batch){ bytes, 10 };
 }
 
-static double difference_of(const struct ops *of)
+static double difference_of(struct store *store, const struct ops *of)
 {
-	struct store *store = store_open_device(device), *memory = store_open_memory();
+	struct store *memory = store_open_memory();
 	struct gpt *g = gpt_create(&tiny, of, store, 0, 0);
 	struct gpt *reference = gpt_create(&tiny, &ops_f64, memory, TIERD_HOST, TIERD_HOST);
 	struct gpt_batch b = batch();
@@ -219,7 +220,7 @@ static double difference_of(const struct ops *of)
 
 START_TEST(gradients_of_the_model_are_those_of_the_cpu)
 {
-	ck_assert_double_lt(difference_of(ops), 1e-5);
+	ck_assert_double_lt(difference_of(store_open_device(device), ops), 1e-5);
 	for (size_t k = 0; k < KERNEL_COUNT; k++)
 		ck_assert_msg((fake_device_launches()[k] > 0) == (k != KERNEL_adamw), "kernel %zu",
 			      k);
@@ -240,9 +241,9 @@ START_TEST(a_difference_is_found)
 	struct ops wrong = *ops;
 
 	wrong.gelu_backward = no_slope;
-	ck_assert_double_gt(difference_of(&wrong), 0.01);
+	ck_assert_double_gt(difference_of(store_open_device(device), &wrong), 0.01);
 	wrong.gelu_backward = no_number;
-	ck_assert_double_gt(difference_of(&wrong), 0.01);
+	ck_assert_double_gt(difference_of(store_open_device(device), &wrong), 0.01);
 }
 END_TEST
 
@@ -262,6 +263,23 @@ static void train(struct store *store, const struct ops *of, double *ret_losses)
 	gpt_destroy(g);
 }
 
+START_TEST(tierd_and_memory_have_equal_bits)
+{
+	double memory[STEPS], tierd[STEPS];
+
+	train(store_open_device(device), ops, memory);
+	train(store_open_tierd(NULL, device), ops, tierd);
+	ck_assert_mem_eq(memory, tierd, sizeof(memory));
+	ck_assert_uint_gt(fake_tierd_counts().on_stream, 0);
+}
+END_TEST
+
+START_TEST(gradients_are_read_from_tierd)
+{
+	ck_assert_double_lt(difference_of(store_open_tierd(NULL, device), ops), 1e-5);
+}
+END_TEST
+
 START_TEST(training_is_that_of_the_cpu)
 {
 	double losses[STEPS], expected[STEPS];
@@ -279,4 +297,5 @@ UNIT_MAIN_WITH(setup, teardown, "gpt_kernels", embedding_is_that_of_the_cpu,
 	       gelu_is_that_of_the_cpu, cross_entropy_is_that_of_the_cpu,
 	       cross_entropy_of_what_is_no_number_is_none, adamw_is_that_of_the_cpu,
 	       clear_leaves_what_is_behind, gradients_of_the_model_are_those_of_the_cpu,
-	       a_difference_is_found, training_is_that_of_the_cpu)
+	       a_difference_is_found, tierd_and_memory_have_equal_bits,
+	       gradients_are_read_from_tierd, training_is_that_of_the_cpu)
