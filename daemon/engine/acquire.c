@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/admission.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
@@ -22,7 +23,9 @@
 
 static bool resident_at(struct engine *e, uint32_t tensor, uint8_t device)
 {
-	return record_of(e, tensor)->front == device && state_of(e, tensor) == STATE_RESIDENT;
+	const struct record *r = record_of(e, tensor);
+
+	return r->front == device_at(e, r, device) && state_of(e, tensor) == STATE_RESIDENT;
 }
 
 /* Whether the client's pin would hit. */
@@ -94,6 +97,11 @@ static void want_items(struct engine *e, struct request *q)
 	}
 }
 
+uint8_t item_device(struct engine *e, const struct item *item)
+{
+	return device_at(e, record_of(e, item->tensor), item->request->device);
+}
+
 /* Gives back what is reserved and what stands ready: a request that waits for room holds nothing.
  */
 static void let_go(struct engine *e, struct request *q)
@@ -103,7 +111,7 @@ static void let_go(struct engine *e, struct request *q)
 
 		list_remove(&item->link);
 		if (item->node != EXTENT_NONE)
-			replica_give(e, q->device, item->node);
+			replica_give(e, item_device(e, item), item->node);
 		item->node = EXTENT_NONE;
 		if (item->ready && q->kind == REQUEST_ACQUIRE)
 			record_of(e, item->tensor)->ready--;
@@ -126,37 +134,55 @@ bool acquire_needs_room(struct engine *e, const struct request *q, const struct 
 {
 	const struct record *r = record_of(e, item->tensor);
 	const struct move *m = r->move != 0 ? move_get(e, r->move) : NULL;
+	uint8_t device = item_device(e, item);
 
-	if (r->front == q->device || (m != NULL && m->kind == MOVE_FILL && m->to == q->device))
+	if (r->front == device || (m != NULL && m->kind == MOVE_FILL && m->to == device))
 		return false;
-	return move_fill_needs_room(e, item->tensor, q->device);
+	return move_fill_needs_room(e, item->tensor, device);
 }
 
-uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q)
+uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q, uint8_t device)
 {
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < q->n; i++)
-		if (acquire_needs_room(e, q, &q->items[i]))
-			bytes += replica_rounded(e, q->device,
-						 record_of(e, q->items[i].tensor)->bytes);
+		if (item_device(e, &q->items[i]) == device &&
+		    acquire_needs_room(e, q, &q->items[i]))
+			bytes +=
+				replica_rounded(e, device, record_of(e, q->items[i].tensor)->bytes);
 	return bytes;
 }
 
-/* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks. */
-static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
+/* The devices of a request's place: a GPU, or dram and its zone. */
+static uint8_t second_device(const struct engine *e, const struct request *q)
+{
+	return q->device == e->dram && e->zone != DEVICE_NONE ? e->zone : q->device;
+}
+
+static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
+{
+	const struct device *d = &e->devices[device];
+
+	return bytes > extents_capacity(d->extents) - extents_used(d->extents);
+}
+
+/* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks at its
+ * device; *ret_second: at the other one of its place. */
+static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uint64_t *ret_second)
 {
 	struct device *d = &e->devices[q->device];
-	uint64_t bytes = acquire_lacking_bytes(e, q);
+	uint8_t second = second_device(e, q);
 	bool again = e->again, look = d->look;
 	int rc = 0;
 
-	*ret_bytes = bytes;
-	if (bytes > extents_capacity(d->extents) - extents_used(d->extents))
+	*ret_bytes = acquire_lacking_bytes(e, q, q->device);
+	*ret_second = second != q->device ? acquire_lacking_bytes(e, q, second) : 0;
+	if (lacks_too_much(e, q->device, *ret_bytes) || lacks_too_much(e, second, *ret_second))
 		return -ENOSPC;
 	for (size_t i = 0; i < q->n && rc == 0; i++)
 		if (acquire_needs_room(e, q, &q->items[i]))
-			rc = replica_take(e, q->device, q->items[i].tensor, &q->items[i].node);
+			rc = replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
+					  &q->items[i].node);
 	if (rc < 0) {
 		let_go(e, q);
 		/* Nothing came free that was not free before. */
@@ -164,6 +190,40 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes)
 		d->look = look;
 	}
 	return rc;
+}
+
+/* What of a device could ever be had at once: small tensors never leave dram. */
+static uint64_t room_at(const struct engine *e, uint8_t device)
+{
+	if (device_kind(e, device) == TIER_KIND_DRAM)
+		return admission_dram_for_moves(e, device == e->zone);
+	return extents_capacity(e->devices[device].extents);
+}
+
+/* Whether they could ever be in that place together: 0, or -ENOSPC with the sentence. */
+static int can_fit(struct engine *e, struct request *q, char *text, size_t room)
+{
+	uint64_t bytes[ENGINE_DEVICES_MAX] = { 0 };
+	uint8_t device = q->device, second = second_device(e, q);
+	bool large = false;
+
+	for (size_t i = 0; i < q->n; i++) {
+		const struct record *r = record_of(e, q->items[i].tensor);
+
+		large |= q->device == e->dram && (r->flags & RECORD_LARGE) != 0;
+		if (q->device != e->dram || (r->flags & RECORD_SMALL) == 0)
+			bytes[item_device(e, &q->items[i])] +=
+				replica_rounded(e, q->device, r->bytes);
+	}
+	if (bytes[second] > room_at(e, second))
+		device = second;
+	if (!large && bytes[device] <= room_at(e, device))
+		return 0;
+	snprintf(text, room,
+		 "%s has room for %llu bytes, less than what was asked for: "
+		 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
+		 e->devices[device].tier->base.name, (unsigned long long)room_at(e, device));
+	return -ENOSPC;
 }
 
 static void enter(struct request *q, enum request_state state, struct list *list)
@@ -199,7 +259,8 @@ static bool on_its_way(struct engine *e, const struct request *q, uint32_t tenso
 	const struct record *r = record_of(e, tensor);
 
 	return resident_at(e, tensor, q->device) ||
-	       (r->move != 0 && move_brings(move_get(e, r->move), q->device));
+	       (r->move != 0 &&
+		move_brings(move_get(e, r->move), device_at(e, r, q->device)));
 }
 
 int acquire_blocker(struct engine *e, const struct request *q)
@@ -221,25 +282,26 @@ int acquire_blocker(struct engine *e, const struct request *q)
 
 static bool held_for_another(struct engine *e, const struct request *q, const struct record *r)
 {
-	return r->front != DEVICE_NONE && r->front != q->device && r->hold_until_ns > e->now_ns &&
-	       r->hold_holder != q->holder->id;
+	return r->front != DEVICE_NONE && r->front != device_at(e, r, q->device) &&
+	       r->hold_until_ns > e->now_ns && r->hold_holder != q->holder->id;
 }
 
 static int begin_fill(struct engine *e, struct request *q, struct item *item)
 {
 	const struct record *r = record_of(e, item->tensor);
 	uint32_t node = item->node;
+	uint8_t device = item_device(e, item);
 	int rc;
 
-	if (node == EXTENT_NONE && move_fill_needs_room(e, item->tensor, q->device)) {
-		rc = replica_take(e, q->device, item->tensor, &node);
+	if (node == EXTENT_NONE && move_fill_needs_room(e, item->tensor, device)) {
+		rc = replica_take(e, device, item->tensor, &node);
 		if (rc < 0)
 			return rc;
 	}
-	rc = move_fill(e, item->tensor, q->device, node, XFER_DEMAND,
+	rc = move_fill(e, item->tensor, device, node, XFER_DEMAND,
 		       (q->access & ACCESS_DISCARD) != 0, q->holder);
 	item->node = rc < 0 ? node : EXTENT_NONE;
-	if (rc == 0 && r->move == 0 && r->front != q->device)
+	if (rc == 0 && r->move == 0 && r->front != device)
 		return -ENOMEM; /* it failed at once: to try again at once would be for ever */
 	if (rc == -EDEADLK && !deferred_plain_pin(q->holder, item->tensor))
 		rc = -EBUSY; /* its own streams will let it go */
@@ -259,7 +321,7 @@ static int item_join(struct engine *e, struct request *q, struct item *item, str
 		m->priority = XFER_DEMAND; /* of the pieces to come */
 	item_wait(e, item);
 	/* What will be left unfilled is there for those alone who overwrite it. */
-	if (q->on && !item->arriving && move_brings(m, q->device) &&
+	if (q->on && !item->arriving && move_brings(m, item_device(e, item)) &&
 	    (!m->unfilled || (q->access & ACCESS_DISCARD) != 0)) {
 		item->arriving = true;
 		q->arriving++;
@@ -289,7 +351,7 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 			return rc;
 	}
 	if (item->node != EXTENT_NONE)
-		replica_give(e, q->device, item->node);
+		replica_give(e, item_device(e, item), item->node);
 	item->node = EXTENT_NONE;
 	item->ready = true;
 	r->ready++;
@@ -406,7 +468,7 @@ static void grant(struct engine *e, struct request *q)
 
 		record_of(e, item->tensor)->granted++;
 		if (item->node != EXTENT_NONE)
-			replica_give(e, q->device, item->node); /* a fill was joined */
+			replica_give(e, item_device(e, item), item->node); /* a fill was joined */
 		item->node = EXTENT_NONE;
 	}
 	request_grant(e, q, token);
@@ -435,7 +497,8 @@ void acquire_admit(struct engine *e, struct request *q)
 {
 	struct device *d = &e->devices[q->device];
 	bool queued = q->state == REQUEST_QUEUED;
-	uint64_t lacks;
+	uint64_t lacks, second;
+	char text[256];
 
 	if (!request_is_live(e, q)) {
 		request_finish(e, q, -ESTALE, "the tensor was destroyed");
@@ -447,18 +510,27 @@ void acquire_admit(struct engine *e, struct request *q)
 	}
 	want_items(e, q);
 	/* Whoever lacks nothing overtakes nobody. */
-	if (reserve(e, q, &lacks) == 0) {
-		if (lacks == 0 || queued || list_empty(&d->queue)) {
+	if (reserve(e, q, &lacks, &second) == 0) {
+		if (lacks + second == 0 || queued || list_empty(&d->queue)) {
 			run(e, q);
 			return;
 		}
 		let_go(e, q);
 	}
-	if (!queued) {
+	if (!queued)
 		enter(q, REQUEST_QUEUED, &d->queue);
-	}
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
-	if (list_first(&d->queue, struct request, link) == q)
+	if (list_first(&d->queue, struct request, link) != q)
+		return;
+	if (can_fit(e, q, text, sizeof(text)) < 0) {
+		request_finish(e, q, -ENOSPC, text); /* small tensors have come since */
+		return;
+	}
+	if (second > 0)
+		reclaim_for(e, second_device(e, q), second);
+	/* The first may have told it that there is no way. */
+	if ((lacks > 0 || second == 0) && !list_empty(&d->queue) &&
+	    list_first(&d->queue, struct request, link) == q)
 		reclaim_for(e, q->device, lacks);
 }
 
@@ -484,21 +556,6 @@ static void sort_items(struct engine *e, struct request *q)
 		list_init(&q->items[i].link);
 }
 
-/* Whether they could ever be in that place together. */
-static bool can_fit(struct engine *e, struct request *q)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < q->n; i++) {
-		const struct record *r = record_of(e, q->items[i].tensor);
-
-		if (q->device == e->dram && (r->flags & RECORD_LARGE) != 0)
-			return false;
-		bytes += replica_rounded(e, q->device, r->bytes);
-	}
-	return bytes <= extents_capacity(e->devices[q->device].extents);
-}
-
 static bool all_in_place(struct engine *e, struct request *q)
 {
 	for (size_t i = 0; i < q->n; i++)
@@ -520,15 +577,7 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 		return -ESTALE;
 	}
 	sort_items(e, q);
-	if (!can_fit(e, q)) {
-		snprintf(text, room,
-			 "%s holds %llu bytes, less than what was asked for: "
-			 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
-			 e->devices[q->device].tier->base.name,
-			 (unsigned long long)extents_capacity(e->devices[q->device].extents));
-		return -ENOSPC;
-	}
-	return 0;
+	return can_fit(e, q, text, room);
 }
 
 static void acquire_begin(struct engine *e, struct request *q, uint8_t place)

@@ -31,18 +31,18 @@ static int take_map(struct engine *e, struct move *m)
 static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 {
 	const struct record *r = record_of(e, m->tensor);
-	struct device *dram = &e->devices[e->dram];
+	uint8_t dram = dram_of(e, r);
 	int rc = -ENODEV;
 
-	if (!to_nvme && r->front != e->dram && !(r->flags & RECORD_LARGE)) {
+	if (!to_nvme && r->front != dram && !(r->flags & RECORD_LARGE)) {
 		/* Whoever waits for dram was there first. */
-		rc = list_empty(&dram->queue) || (r->flags & RECORD_SMALL)
-			     ? replica_take(e, e->dram, m->tensor, &m->to_node)
+		rc = list_empty(queue_of(e, dram)) || (r->flags & RECORD_SMALL)
+			     ? replica_take(e, dram, m->tensor, &m->to_node)
 			     : -ENOSPC;
-		m->to = e->dram;
+		m->to = dram;
 		m->to_kind = TIER_KIND_DRAM;
 		if (rc == -ENOSPC)
-			dram->wanted_bytes += replica_rounded(e, e->dram, r->bytes);
+			e->devices[dram].wanted_bytes += replica_rounded(e, dram, r->bytes);
 	}
 	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
 		rc = take_map(e, m);
@@ -88,7 +88,7 @@ int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after,
 		move_free(e, m);
 		return rc;
 	}
-	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? e->dram : r->front;
+	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? dram_of(e, r) : r->front;
 	m->from_kind = (uint8_t)device_kind(e, m->from);
 	m->priority = priority;
 	m->drop_after = drop_after;

@@ -22,29 +22,29 @@ struct window {
 
 /* Takes what the request lacks and finds a hole for, so that the window is not sought there.
  * Returns the bytes of the first tensor that finds none, 0 if all do. */
-static uint64_t take_holes(struct engine *e, struct request *q)
+static uint64_t take_holes(struct engine *e, struct request *q, uint8_t device)
 {
 	for (size_t i = 0; i < q->n; i++) {
 		struct item *item = &q->items[i];
 
-		if (acquire_needs_room(e, q, item) &&
-		    replica_take(e, q->device, item->tensor, &item->node) < 0)
-			return replica_rounded(e, q->device, record_of(e, item->tensor)->bytes);
+		if (item_device(e, item) == device && acquire_needs_room(e, q, item) &&
+		    replica_take(e, device, item->tensor, &item->node) < 0)
+			return replica_rounded(e, device, record_of(e, item->tensor)->bytes);
 	}
 	return 0;
 }
 
-static void give_holes(struct engine *e, struct request *q)
+static void give_holes(struct engine *e, struct request *q, uint8_t device)
 {
-	bool again = e->again, look = e->devices[q->device].look;
+	bool again = e->again, look = e->devices[device].look;
 
 	for (size_t i = 0; i < q->n; i++) {
 		if (q->items[i].node != EXTENT_NONE)
-			replica_give(e, q->device, q->items[i].node);
+			replica_give(e, device, q->items[i].node);
 		q->items[i].node = EXTENT_NONE;
 	}
 	e->again = again;
-	e->devices[q->device].look = look;
+	e->devices[device].look = look;
 }
 
 /* Whether what stands in the extent could leave it now. */
@@ -167,11 +167,11 @@ static bool try_window(struct engine *e, uint8_t device, uint64_t bytes)
 static bool for_first_without(struct engine *e, uint8_t device,
 			      bool (*make)(struct engine *, uint8_t, uint64_t))
 {
-	struct request *q = list_first(&e->devices[device].queue, struct request, link);
-	uint64_t bytes = take_holes(e, q);
+	struct request *q = list_first(queue_of(e, device), struct request, link);
+	uint64_t bytes = take_holes(e, q, device);
 	bool made = bytes > 0 && make(e, device, bytes);
 
-	give_holes(e, q);
+	give_holes(e, q, device);
 	return made;
 }
 
@@ -188,17 +188,17 @@ bool compact_trade(struct engine *e, uint8_t device)
 bool compact(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
-	struct request *q = list_first(&d->queue, struct request, link);
+	struct request *q = list_first(queue_of(e, device), struct request, link);
 	bool moving;
 
 	/* What an earlier round began must end before another window is chosen. */
 	if (d->compacting > 0 || d->leaving_bytes > 0 || e->now_ns < d->compact_at_ns)
 		return true;
-	moving = try_window(e, device, take_holes(e, q));
-	give_holes(e, q);
+	moving = try_window(e, device, take_holes(e, q, device));
+	give_holes(e, q, device);
 	/* The holes that were taken may stand in the way: one window for all of it. */
 	if (!moving)
-		moving = try_window(e, device, acquire_lacking_bytes(e, q));
+		moving = try_window(e, device, acquire_lacking_bytes(e, q, device));
 	if (!moving)
 		d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
 	return moving;

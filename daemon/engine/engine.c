@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "daemon/engine/admission.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
@@ -33,6 +34,46 @@ uint64_t engine_records_bytes(uint32_t tensors)
 	return (uint64_t)tensors * sizeof(struct record);
 }
 
+/* One more: [begin, bytes) of a tier. */
+static int open_device(struct engine *e, unsigned tier, uint64_t begin, uint64_t bytes,
+		       struct err *err)
+{
+	struct device *d = &e->devices[e->device_count];
+	const struct tier_base *base = &e->params.devices[tier]->base;
+	int rc = extents_create(bytes, base->kind == TIER_KIND_NVME ? GRANULE : GRANULE_SMALL,
+				&d->extents, err);
+
+	if (rc < 0)
+		return rc;
+	d->tier = e->params.devices[tier];
+	d->lane = (uint8_t)tier;
+	d->base_offset = begin;
+	d->place = PROTOCOL_PLACE_HOST;
+	list_init(&d->queue);
+	list_init(&d->prefetch);
+	e->device_count++;
+	stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
+	stat_add(STAT(e, device[tier].limit_bytes), extents_capacity(d->extents));
+	return 0;
+}
+
+/* The zone is a device of its own over dram's tier, after all others: it has its extents, its
+ * watermarks and its victims. */
+static int open_zone(struct engine *e, struct err *err)
+{
+	uint64_t bytes = e->params.dram_zone_bytes;
+
+	if (bytes == 0)
+		return 0;
+	if (e->params.device_count == ENGINE_DEVICES_MAX)
+		return err_set(err, EINVAL,
+			       "a zone of dram counts as a device, of which there are "
+			       "%u at most",
+			       ENGINE_DEVICES_MAX);
+	e->zone = (uint8_t)e->device_count;
+	return open_device(e, e->dram, 0, bytes, err);
+}
+
 static int open_devices(struct engine *e, struct err *err)
 {
 	uint8_t gpus = 0;
@@ -43,18 +84,15 @@ static int open_devices(struct engine *e, struct err *err)
 	for (unsigned i = 0; i < e->params.device_count; i++) {
 		struct device *d = &e->devices[i];
 		struct tier_base *base = &e->params.devices[i]->base;
-		int rc = extents_create(base->bytes,
-					base->kind == TIER_KIND_NVME ? GRANULE : GRANULE_SMALL,
-					&d->extents, err);
+		uint64_t zone = base->kind == TIER_KIND_DRAM ? e->params.dram_zone_bytes : 0;
+		int rc;
 
+		ASSERT(zone % GRANULE == 0 && (zone == 0 || zone < base->bytes));
+		rc = open_device(e, i, zone, base->bytes - zone, err);
 		if (rc < 0)
 			return rc;
-		d->tier = e->params.devices[i];
-		d->lane = (uint8_t)i;
-		d->place = base->kind == TIER_KIND_HBM ? gpus++ : PROTOCOL_PLACE_HOST;
-		list_init(&d->queue);
-		list_init(&d->prefetch);
-		e->device_count++;
+		if (base->kind == TIER_KIND_HBM)
+			d->place = gpus++;
 		if (base->kind != TIER_KIND_NVME)
 			e->hbm_by_place[d->place] = (uint8_t)i;
 		if (base->kind == TIER_KIND_DRAM)
@@ -65,11 +103,9 @@ static int open_devices(struct engine *e, struct err *err)
 						 : MIN(e->block_bytes, base->block);
 			e->nvme_first = e->nvme_first == DEVICE_NONE ? (uint8_t)i : e->nvme_first;
 		}
-		stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
-		stat_set(STAT(e, device[i].limit_bytes), extents_capacity(d->extents));
 	}
 	ASSERT(e->dram != DEVICE_NONE);
-	return 0;
+	return open_zone(e, err);
 }
 
 static int open_policies(struct engine *e, struct err *err)
@@ -174,7 +210,7 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 		engine_destroy(e);
 		return rc;
 	}
-	stat_set(STAT(e, admissible_bytes), tensor_admissible_bytes(e));
+	stat_set(STAT(e, admissible_bytes), admission_bytes(e));
 	*ret = e;
 	return 0;
 }
@@ -246,6 +282,19 @@ void engine_destroy(struct engine *e)
 	free(e);
 }
 
+static void count_largest_free(struct engine *e)
+{
+	uint64_t most[TIER_KINDS] = { 0 };
+
+	for (unsigned i = 0; i < e->device_count; i++) {
+		uint64_t *of = &most[device_kind(e, (uint8_t)i)];
+
+		*of = MAX(*of, extents_largest_free(e->devices[i].extents));
+	}
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		stat_set(STAT(e, tier[kind].largest_free_bytes), most[kind]);
+}
+
 uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 {
 	uint64_t next;
@@ -260,12 +309,7 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 	next = MIN(next, tensors_turn(e));
 	next = MIN(next, slabs_turn(e));
 	next = MIN(next, requests_turn(e));
-	for (unsigned i = 0; i < e->device_count; i++) {
-		enum tier_kind kind = device_kind(e, (uint8_t)i);
-
-		stat_set(STAT(e, tier[kind].largest_free_bytes),
-			 extents_largest_free(e->devices[i].extents));
-	}
+	count_largest_free(e);
 	return next;
 }
 
@@ -327,7 +371,8 @@ void engine_trim(struct engine *e)
 			continue;
 		for (; more; more = extents_next(d->extents, x.node, &x))
 			if (x.owner == EXTENT_FREE)
-				d->tier->base.ops->trim(d->tier, x.offset, x.bytes);
+				d->tier->base.ops->trim(d->tier, d->base_offset + x.offset,
+							x.bytes);
 	}
 }
 

@@ -63,7 +63,7 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 	}
 	if (r->front == DEVICE_NONE || state_of(e, item->tensor) != STATE_RESIDENT)
 		return 0;
-	if (r->wanted > 0 && r->wanted_device != r->front) {
+	if (r->wanted > 0 && device_at(e, r, r->wanted_device) != r->front) {
 		/* Somebody waits to take the front elsewhere and would void the clean. */
 		return wait_by_poll(e, q);
 	}

@@ -77,7 +77,7 @@ void front_forget(struct engine *e, uint32_t tensor)
 	front_set(e, tensor, DEVICE_NONE);
 	replica_drop(e, tensor, kind);
 	if (kind == TIER_KIND_HBM && (r->sources & SOURCE_DRAM) != 0)
-		front_set(e, tensor, e->dram);
+		front_set(e, tensor, dram_of(e, r));
 	publish(e, tensor, r->front == DEVICE_NONE ? STATE_ABSENT : STATE_RESIDENT, 0);
 }
 

@@ -45,7 +45,7 @@ static void check_place(struct engine *e, uint32_t tensor, uint8_t device, uint3
 	uint64_t word1 = atomic_load_explicit(&e->descriptors[tensor].word1, memory_order_relaxed);
 
 	ASSERT(word0_place(word0_of(e, tensor)) == e->devices[device].place);
-	ASSERT(word1 == word1_make(device, replica_offset(e, device, node)));
+	ASSERT(word1 == word1_make(e->devices[device].lane, replica_offset(e, device, node)));
 }
 
 /* A fill shows where the front will be, and whether it still may come. */
@@ -120,7 +120,7 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 	if (r->hbm_node != EXTENT_NONE)
 		add_extent(e, sums, r->hbm_device, r->hbm_node, tensor);
 	if (r->dram_node != EXTENT_NONE)
-		add_extent(e, sums, e->dram, r->dram_node, tensor);
+		add_extent(e, sums, dram_of(e, r), r->dram_node, tensor);
 	if (map != NULL)
 		add_blocks(e, sums, map->blocks, map->count, tensor);
 	ASSERT(!(r->sources & SOURCE_HBM) || r->hbm_node != EXTENT_NONE);
@@ -148,8 +148,10 @@ static void add_reserved(struct engine *e, struct sums *sums, const struct list 
 
 		for (size_t i = 0; i < q->n; i++)
 			if (q->items[i].node != EXTENT_NONE)
-				add_extent(e, sums, q->device, q->items[i].node,
-					   q->items[i].tensor);
+				add_extent(
+					e, sums,
+					device_at(e, record_of(e, q->items[i].tensor), q->device),
+					q->items[i].node, q->items[i].tensor);
 	}
 }
 

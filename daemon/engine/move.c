@@ -184,7 +184,7 @@ static bool fill_in_place(struct engine *e, uint32_t tensor, uint8_t device, uin
 	if (r->front != device) {
 		enum tier_kind was = device_kind(e, r->front);
 
-		ASSERT(device == e->dram && (r->sources & SOURCE_DRAM) != 0);
+		ASSERT(device == dram_of(e, r) && (r->sources & SOURCE_DRAM) != 0);
 		front_set(e, tensor, device);
 		replica_drop(e, tensor, was);
 		publish(e, tensor, STATE_RESIDENT, 0);

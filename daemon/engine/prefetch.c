@@ -22,6 +22,7 @@ static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint
 {
 	const struct record *r = &e->records[hint->tensor];
 
+	device = device_at(e, r, device);
 	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
 		return true;
 	return r->move != 0 || r->wanted > 0 || r->hold_until_ns > e->now_ns ||
@@ -33,6 +34,7 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 {
 	uint32_t node = EXTENT_NONE;
 
+	device = device_at(e, record_of(e, tensor), device);
 	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0) {
 		slabs_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes));
 		return false;
@@ -46,11 +48,14 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 void prefetch_run(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
-	uint64_t budget = extents_capacity(d->extents) / PREFETCH_SHARE;
 
-	while (!list_empty(&d->prefetch) && list_empty(&d->queue) && d->prefetch_bytes < budget) {
+	while (!list_empty(&d->prefetch) && list_empty(&d->queue)) {
 		struct hint *hint = list_first(&d->prefetch, struct hint, link);
+		const struct device *to =
+			&e->devices[device_at(e, &e->records[hint->tensor], device)];
 
+		if (to->prefetch_bytes >= extents_capacity(to->extents) / PREFETCH_SHARE)
+			return;
 		if (!is_settled(e, device, hint) && !begin(e, device, hint->tensor))
 			return;
 		drop_hint(e, hint);

@@ -113,7 +113,7 @@ static uint32_t best_pick(struct picks *p)
 /* ---- acting ---- */
 
 /* Dram copies under hbm fronts go first: the bytes stand above, nothing is lost but a copy. */
-static uint64_t drop_shadows(struct engine *e, uint64_t bytes)
+static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	uint32_t tensor = e->shadow_first[SHADOW_DRAM];
 	uint64_t freed = 0;
@@ -121,8 +121,12 @@ static uint64_t drop_shadows(struct engine *e, uint64_t bytes)
 	while (tensor != TENSOR_NONE && freed < bytes) {
 		struct record *r = record_of(e, tensor);
 		uint32_t next = r->shadow[SHADOW_DRAM].next;
-		uint64_t n = replica_rounded(e, e->dram, r->bytes);
+		uint64_t n = replica_rounded(e, device, r->bytes);
 
+		if (dram_of(e, r) != device) {
+			tensor = next;
+			continue;
+		}
 		if (r->move == 0 && (r->sources & SOURCE_HBM) != 0 && r->wanted == 0) {
 			replica_drop(e, tensor, TIER_KIND_DRAM);
 			freed += n;
@@ -183,8 +187,8 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal)
 	struct picks picks;
 	bool begun = false;
 
-	if (device == e->dram)
-		freed = drop_shadows(e, goal);
+	if (device_kind(e, device) == TIER_KIND_DRAM)
+		freed = drop_shadows(e, device, goal);
 	if (freed + d->leaving_bytes < goal) {
 		uint32_t tensor;
 

@@ -171,7 +171,7 @@ void replica_drop(struct engine *e, uint32_t tensor, enum tier_kind kind)
 		replica_give(e, r->hbm_device, r->hbm_node);
 		r->hbm_node = EXTENT_NONE;
 	} else if (kind == TIER_KIND_DRAM && r->dram_node != EXTENT_NONE) {
-		replica_give(e, e->dram, r->dram_node);
+		replica_give(e, dram_of(e, r), r->dram_node);
 		r->dram_node = EXTENT_NONE;
 	} else if (kind == TIER_KIND_NVME) {
 		map_drop(e, r);
@@ -234,7 +234,7 @@ static uint64_t place_shown(struct engine *e, const struct record *r, uint8_t st
 		return 0;
 	node = device == r->front ? front_node(e, r) : m->to_node;
 	*ret_place = e->devices[device].place;
-	return word1_make(device, replica_offset(e, device, node));
+	return word1_make(e->devices[device].lane, replica_offset(e, device, node));
 }
 
 void publish(struct engine *e, uint32_t tensor, uint8_t state, uint16_t flags)

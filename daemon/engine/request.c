@@ -91,8 +91,8 @@ void item_wait(struct engine *e, struct item *item)
 void request_move_ended(struct engine *e, struct item *item, const struct move *m)
 {
 	struct request *q = item->request;
-	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch && m->to == q->device &&
-			 !move_failed(m)) ||
+	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch &&
+			 m->to == item_device(e, item) && !move_failed(m)) ||
 			(m->kind == MOVE_CLEAN && q->kind == REQUEST_FLUSH);
 
 	if (q->granted) {
@@ -221,7 +221,7 @@ void requests_drop_holder(struct engine *e, struct holder *h)
 
 void request_fail_head(struct engine *e, uint8_t device, int result, const char *text)
 {
-	struct list *queue = &e->devices[device].queue;
+	struct list *queue = queue_of(e, device);
 
 	if (!list_empty(queue))
 		request_finish(e, list_first(queue, struct request, link), result, text);

@@ -39,8 +39,10 @@ void acquire_step(struct engine *e, struct request *request);
 void acquire_admit(struct engine *e, struct request *request);
 /* Whether the item would need an extent of its own at the request's device. */
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
-/* The extents that it would need, in bytes. */
-uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request);
+/* The extents that it would need at that device, in bytes. */
+uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request, uint8_t device);
+/* Where its tensor goes to at the request's place. */
+uint8_t item_device(struct engine *e, const struct item *item);
 /* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
 int acquire_blocker(struct engine *e, const struct request *request);
 void acquire_release_items(struct engine *e, struct request *request);

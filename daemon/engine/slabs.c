@@ -22,16 +22,6 @@ static const struct tier_base *base_of(const struct engine *e, uint8_t tier)
 	return &e->devices[tier].tier->base;
 }
 
-static uint64_t slab_begin(const struct slabs *s, uint32_t i)
-{
-	return i * s->bytes;
-}
-
-static uint64_t slab_length(const struct slabs *s, uint32_t i)
-{
-	return MIN(s->bytes, s->end - slab_begin(s, i));
-}
-
 /* The device that has the slab's range among its extents. */
 static uint8_t home_of(const struct engine *e, uint8_t tier, const struct slabs *s, uint32_t i)
 {
@@ -241,60 +231,6 @@ void slabs_xfer_done(struct engine *e, struct xfer *x)
 
 /* ---- making room ---- */
 
-struct way {
-	uint64_t begin, end; /* holes and ABSENT slabs */
-	uint32_t cost;       /* of those slabs */
-	bool found;
-};
-
-static bool is_open(const struct slabs *s, const struct extent *x)
-{
-	return x->owner == EXTENT_FREE ||
-	       (x->owner == OWNER_SLAB && s->slab[x->offset / s->bytes].state == SLAB_ABSENT);
-}
-
-static uint32_t cost_of(const struct extent *x)
-{
-	return x->owner == OWNER_SLAB;
-}
-
-/* Where `bytes` would take the least new memory: of windows that slide along a run of holes and
- * absent slabs, those that end with a node are enough, for the sum can only rise where the next one
- * is entered. Ranges that are there at a slab's border are used by themselves. */
-static struct way find_way(const struct slabs *s, const struct extents *extents, uint64_t bytes)
-{
-	struct way best = { .found = false };
-	struct extent left = { 0 }, right;
-	uint32_t cost = 0;
-	uint64_t begin = 0;
-	bool in_run = false, more = extents_next(extents, EXTENT_NONE, &right);
-
-	for (; more; more = extents_next(extents, right.node, &right)) {
-		uint64_t end = ALIGN_DOWN(right.offset + right.bytes, GRANULE);
-
-		if (!is_open(s, &right)) {
-			in_run = false;
-			continue;
-		}
-		if (!in_run) {
-			left = right;
-			begin = ALIGN_UP(right.offset, GRANULE);
-			cost = 0;
-			in_run = true;
-		}
-		cost += cost_of(&right);
-		if (end < begin + bytes)
-			continue;
-		while (left.offset + left.bytes <= end - bytes) {
-			cost -= cost_of(&left);
-			extents_next(extents, left.node, &left);
-		}
-		if (!best.found || cost < best.cost)
-			best = (struct way){ end - bytes, end, cost, true };
-	}
-	return best;
-}
-
 /* The first one in the range that has no memory. False: there is none, or none to be had now. */
 static bool back_first(struct engine *e, uint8_t tier, uint64_t begin, uint64_t end)
 {
@@ -337,7 +273,7 @@ bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes)
 
 	if (grows_already(e, device, &grows))
 		return grows;
-	way = find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE));
+	way = slabs_find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE));
 	return way.found && back_first(e, device, way.begin, way.end);
 }
 
@@ -383,38 +319,6 @@ static bool leave(struct engine *e, uint8_t tier, uint32_t i)
 	return true;
 }
 
-/* The last slab that nothing has stood in for `idle_ns`, not in the range [begin, end); `count`:
- * none. *ret_next_ns: when the next one may be. */
-static uint32_t find_empty(struct engine *e, uint8_t tier, uint64_t idle_ns, const struct way *but,
-			   uint64_t *ret_next_ns)
-{
-	struct slabs *s = e->devices[tier].slabs;
-	struct extents *extents = e->devices[tier].extents;
-	uint32_t found = s->count;
-	struct extent x;
-	bool more = extents_next(extents, EXTENT_NONE, &x);
-
-	*ret_next_ns = ENGINE_NEVER;
-	for (; more; more = extents_next(extents, x.node, &x)) {
-		uint64_t i = (x.offset + s->bytes - 1) / s->bytes;
-
-		for (; x.owner == EXTENT_FREE && i < s->count; i++) {
-			uint64_t begin = slab_begin(s, (uint32_t)i);
-			uint64_t end = begin + slab_length(s, (uint32_t)i);
-
-			if (end > x.offset + x.bytes)
-				break;
-			if (but != NULL && begin < but->end && end > but->begin)
-				continue;
-			if (s->slab[i].touched_ns + idle_ns <= e->now_ns)
-				found = (uint32_t)i;
-			else
-				*ret_next_ns = MIN(*ret_next_ns, s->slab[i].touched_ns + idle_ns);
-		}
-	}
-	return found;
-}
-
 bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	struct device *d = &e->devices[device];
@@ -429,10 +333,10 @@ bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes)
 		return true;
 	if (s->leaving != s->count)
 		return false;
-	way = find_way(s, d->extents, ALIGN_UP(bytes, GRANULE));
+	way = slabs_find_way(s, d->extents, ALIGN_UP(bytes, GRANULE));
 	if (!way.found)
 		return false;
-	i = find_empty(e, d->lane, 0, &way, &next_ns);
+	i = slabs_find_empty(e, d->lane, 0, &way, &next_ns);
 	return i < s->count && leave(e, d->lane, i);
 }
 
@@ -448,7 +352,7 @@ static void give_back(struct engine *e, uint8_t tier)
 	s->scan_at_ns = e->now_ns + SLAB_IDLE_NS;
 	if (!list_empty(&e->devices[tier].queue))
 		return;
-	i = find_empty(e, tier, s->trim ? 0 : SLAB_IDLE_NS, NULL, &next_ns);
+	i = slabs_find_empty(e, tier, s->trim ? 0 : SLAB_IDLE_NS, NULL, &next_ns);
 	s->scan_at_ns = next_ns;
 	if (i == s->count)
 		s->trim = false;

@@ -52,6 +52,29 @@ struct slabs {
 	struct pinner pinner[ENGINE_DEVICES_MAX];
 };
 
+static inline uint64_t slab_begin(const struct slabs *s, uint32_t i)
+{
+	return i * s->bytes;
+}
+
+static inline uint64_t slab_length(const struct slabs *s, uint32_t i)
+{
+	return MIN(s->bytes, s->end - slab_begin(s, i));
+}
+
+struct way {
+	uint64_t begin, end; /* holes and ABSENT slabs */
+	uint32_t cost;       /* of those slabs */
+	bool found;
+};
+
+/* Where `bytes` in one piece would take the fewest new slabs (slab_search.c). */
+struct way slabs_find_way(const struct slabs *s, const struct extents *extents, uint64_t bytes);
+/* The last slab that nothing has stood in for `idle_ns`, not in the range [begin, end); `count`:
+ * none. *ret_next_ns: when the next one may be. */
+uint32_t slabs_find_empty(struct engine *e, uint8_t tier, uint64_t idle_ns, const struct way *but,
+			  uint64_t *ret_next_ns);
+
 /* Of every device whose tier has them. */
 int slabs_open(struct engine *e, struct err *err);
 void slabs_close(struct engine *e);

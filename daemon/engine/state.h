@@ -47,7 +47,8 @@ enum record_flags {
 	RECORD_BACKOFF = 32,     /* the last write-back failed: see retry list */
 	RECORD_HINTED = 64,      /* prefetched, not used yet */
 	RECORD_HINT_WAITS = 128, /* the index, whatever its tensor, stands on a list of hints */
-	RECORD_SHADOW = 256,     /* << enum shadow: stands on that list; the last of these */
+	RECORD_SHADOW = 256,     /* << enum shadow: stands on that list */
+	RECORD_ZONED = 1024,     /* its dram replicas stand in the zone alone */
 };
 
 /* Copies below fronts, which may go whenever their room is wanted: the bytes stand above. */
@@ -277,6 +278,13 @@ struct hint {
 	uint32_t tensor, generation;
 };
 
+/* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */
+struct part {
+	uint64_t committed_bytes, small_bytes, largest_bytes;
+	uint64_t largest_dram_bytes; /* of those that are not large: small ones leave it room */
+	bool largest_stale; /* the largest tensor went: count again before refusing anything */
+};
+
 #define ENGINE_MAGIC 0x656e6769u
 struct engine {
 	uint32_t magic;
@@ -337,9 +345,8 @@ struct engine {
 	uint64_t backoff_at_ns;
 	uint32_t shadow_first[SHADOWS]; /* newest first */
 
-	uint64_t committed_bytes, small_bytes, largest_bytes;
-	uint64_t largest_dram_bytes; /* of those that are not large: small ones leave it room */
-	bool largest_stale; /* the largest tensor went: count again before refusing anything */
+	uint64_t committed_bytes;
+	struct part part[2];
 	uint64_t now_ns;    /* of the call that is running */
 	bool again;     /* something has changed: queues are looked at before the call returns */
 	bool orphans;   /* a tensor that somebody waits for was destroyed */
@@ -378,6 +385,22 @@ static inline uint8_t state_of(struct engine *e, uint32_t tensor)
 static inline enum tier_kind device_kind(const struct engine *e, uint8_t device)
 {
 	return e->devices[device].tier->base.kind;
+}
+/* Where the tensor's replicas in dram stand. */
+static inline uint8_t dram_of(const struct engine *e, const struct record *r)
+{
+	return (r->flags & RECORD_ZONED) != 0 ? e->zone : e->dram;
+}
+/* The device that a tensor goes to in the place of `device`: all of dram is one place, with one
+ * queue, that of e->dram. */
+static inline uint8_t device_at(const struct engine *e, const struct record *r, uint8_t device)
+{
+	return device != DEVICE_NONE && device_kind(e, device) == TIER_KIND_DRAM ? dram_of(e, r)
+										 : device;
+}
+static inline struct list *queue_of(struct engine *e, uint8_t device)
+{
+	return &e->devices[device == e->zone ? e->dram : device].queue;
 }
 
 #endif

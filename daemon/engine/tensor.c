@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "daemon/engine/admission.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -52,132 +53,6 @@ static void owner_unlink(struct engine *e, uint32_t tensor)
 	if (r->owner_next != TENSOR_NONE)
 		e->records[r->owner_next].owner_prev = r->owner_prev;
 	r->owner_prev = r->owner_next = TENSOR_NONE;
-}
-
-/* ---- admission ---- */
-
-static uint64_t capacity_of(const struct engine *e, enum tier_kind kind)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < e->device_count; i++)
-		if (device_kind(e, (uint8_t)i) == kind)
-			bytes += extents_capacity(e->devices[i].extents);
-	return bytes;
-}
-
-static void count_largest(struct engine *e)
-{
-	e->largest_bytes = e->largest_dram_bytes = 0;
-	for (uint32_t i = 1; i < e->index_high; i++) {
-		const struct record *r = &e->records[i];
-
-		if (r->flags & RECORD_LIVE)
-			e->largest_bytes = MAX(e->largest_bytes, r->bytes);
-		if ((r->flags & (RECORD_LIVE | RECORD_LARGE)) == RECORD_LIVE)
-			e->largest_dram_bytes = MAX(e->largest_dram_bytes, r->bytes);
-	}
-	e->largest_stale = false;
-}
-
-/* dram has given its staging away before; where nothing is below dram and nothing above, no move
- * needs the room of one tensor more. */
-static uint64_t admissible(const struct engine *e, uint64_t largest)
-{
-	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
-
-	if (e->device_count == 1)
-		return bytes;
-	return bytes > largest ? bytes - largest : 0;
-}
-
-uint64_t tensor_admissible_bytes(struct engine *e)
-{
-	return admissible(e, e->largest_bytes);
-}
-
-static uint64_t rounded(uint64_t bytes)
-{
-	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
-}
-
-/* What it counts, by its class's overcommit. */
-static uint64_t charge(const struct engine *e, uint8_t class_, uint64_t bytes)
-{
-	return (uint64_t)((__uint128_t)rounded(bytes) * 1000 /
-			  MAX(e->params.class_[class_].overcommit_permille, 1u));
-}
-
-/* What of dram is not taken for good by small tensors. */
-static uint64_t dram_for_moves(const struct engine *e)
-{
-	return capacity_of(e, TIER_KIND_DRAM) - e->small_bytes;
-}
-
-/* Below SMALL_BYTES a tensor's only home is dram. Together they leave room for the largest one that
- * comes and goes there, or that could never come again. */
-static int admit_small(struct engine *e, uint64_t bytes, uint64_t dram, struct err *err)
-{
-	uint64_t most = dram;
-
-	if (e->device_count > 1) {
-		if (e->small_bytes + rounded(bytes) + rounded(e->largest_dram_bytes) > dram &&
-		    e->largest_stale)
-			count_largest(e);
-		most = dram - rounded(e->largest_dram_bytes);
-	}
-	if (e->small_bytes + rounded(bytes) <= most)
-		return 0;
-	return err_set(err, ENOSPC,
-		       "tensors below %u bytes stay in dram, which has %llu bytes for them",
-		       SMALL_BYTES, (unsigned long long)most);
-}
-
-static int admit(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
-{
-	uint64_t dram = capacity_of(e, TIER_KIND_DRAM), nvme = capacity_of(e, TIER_KIND_NVME);
-	uint64_t want = charge(e, s->class_, bytes), most;
-
-	if (bytes >= SMALL_BYTES && rounded(bytes) > dram_for_moves(e) &&
-	    rounded(bytes) + e->block_bytes > nvme)
-		return err_set(err, ENOSPC,
-			       "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
-			       (unsigned long long)bytes, (unsigned long long)dram_for_moves(e),
-			       (unsigned long long)nvme);
-	if (bytes < SMALL_BYTES && admit_small(e, bytes, dram, err) < 0)
-		return -ENOSPC;
-	most = admissible(e, MAX(e->largest_bytes, bytes));
-	if (e->committed_bytes + want > most && e->largest_stale) {
-		count_largest(e);
-		most = admissible(e, MAX(e->largest_bytes, bytes));
-	}
-	if (e->committed_bytes + want > most)
-		return err_set(err, ENOSPC,
-			       "%llu bytes more than the %llu admitted pass what dram and nvme can "
-			       "hold: %llu",
-			       (unsigned long long)want, (unsigned long long)e->committed_bytes,
-			       (unsigned long long)most);
-	return 0;
-}
-
-static void count_committed(struct engine *e, const struct record *r, bool in)
-{
-	uint64_t want = charge(e, r->class_, r->bytes);
-	uint64_t small = r->bytes < SMALL_BYTES ? rounded(r->bytes) : 0;
-
-	e->committed_bytes += in ? want : (uint64_t)0 - want;
-	e->small_bytes += in ? small : (uint64_t)0 - small;
-	if (in) {
-		e->largest_bytes = MAX(e->largest_bytes, r->bytes);
-		if (!(r->flags & RECORD_LARGE))
-			e->largest_dram_bytes = MAX(e->largest_dram_bytes, r->bytes);
-	} else {
-		e->largest_stale |=
-			r->bytes == e->largest_bytes || r->bytes == e->largest_dram_bytes;
-	}
-	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
-	stat_set(STAT(e, committed_bytes), e->committed_bytes);
-	stat_set(STAT(e, admissible_bytes), tensor_admissible_bytes(e));
 }
 
 /* ---- create ---- */
@@ -278,7 +153,10 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 		r->flags |= RECORD_NAMED;
 	if (bytes < SMALL_BYTES)
 		r->flags |= RECORD_SMALL;
-	if (bytes >= SMALL_BYTES && rounded(bytes) > dram_for_moves(e))
+	if (s->flags & SPEC_DEVICE_COPY)
+		r->flags |= RECORD_ZONED;
+	if (bytes >= SMALL_BYTES &&
+	    ALIGN_UP(bytes, GRANULE) > admission_dram_for_moves(e, (r->flags & RECORD_ZONED) != 0))
 		r->flags |= RECORD_LARGE;
 	if (generation == 0)
 		generation = 1;
@@ -289,7 +167,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	atomic_store(&d->word0, word0_make(generation, STATE_ABSENT, PROTOCOL_PLACE_HOST, 0));
 	publish(e, tensor, STATE_ABSENT, 0);
 	owner_link(e, tensor);
-	count_committed(e, r, true);
+	admission_count(e, r, true);
 	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 }
@@ -304,7 +182,7 @@ static int take_room(struct engine *e, const struct engine_spec *s, uint64_t byt
 	int rc;
 
 	do {
-		rc = admit(e, s, bytes, err);
+		rc = admission_check(e, s, bytes, err);
 		if (rc == 0)
 			rc = take_index(e, ret_tensor, err);
 	} while (rc == -ENOSPC && finish_ends(e));
@@ -394,7 +272,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
-	count_committed(e, r, false);
+	admission_count(e, r, false);
 	atomic_store_explicit(&d->word1, 0, memory_order_relaxed);
 	atomic_store(&d->word0, word0_make(generation == 0 ? 1 : generation, STATE_ABSENT,
 					   PROTOCOL_PLACE_HOST, 0));

@@ -15,7 +15,6 @@ bool tensor_destroy_some(struct engine *e, uint32_t *first);
 uint64_t tensors_turn(struct engine *e);
 /* The namespace of that name, made if need be. -ENOMEM, -EUSERS. */
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret);
-uint64_t tensor_admissible_bytes(struct engine *e);
 
 #define TENSOR_TEXT_BYTES 80
 /* What sentences call it: "tensor 'NAME'" or "tensor INDEX:GENERATION", as tierctl shows both. The

@@ -66,6 +66,20 @@ START_TEST(every_byte_is_right_beside_a_client_that_keeps_no_rules)
 }
 END_TEST
 
+START_TEST(every_byte_is_right_beside_a_zone)
+{
+	static const struct world_shape shapes[] = {
+		{ .hbm = 1, .nvme = 2, .zone = true },
+		{ .nvme = 1, .zone = true },
+		{ .hbm = 2, .zone = true },
+		{ .hbm = 1, .nvme = 1, .zone = true, .slabs = true }
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i], .faults = i % 2 == 0 });
+}
+END_TEST
+
 START_TEST(every_byte_is_right_while_memory_comes_and_goes)
 {
 	static const struct world_shape shapes[] = { { .hbm = 1, .nvme = 2, .slabs = true },
@@ -91,4 +105,5 @@ END_TEST
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
 	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
+	  every_byte_is_right_beside_a_zone,
 	  every_byte_is_right_while_memory_comes_and_goes, every_byte_is_right_when_memory_fails)

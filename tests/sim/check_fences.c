@@ -14,7 +14,7 @@
 #define HOST  PROTOCOL_PLACE_HOST
 #define BYTES (4 * WORLD_BLOCK)
 
-static const struct world_shape one_gpu = { 1, 2, false };
+static const struct world_shape one_gpu = { .hbm = 1, .nvme = 2 };
 
 static struct fence *fence_of(struct rig *r, unsigned client, uint64_t token)
 {

@@ -15,6 +15,9 @@ char *model_address(struct stepper *s, const struct model *m)
 {
 	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
 
+	if (word1_arena(word1) == s->world.shape.hbm && s->trouble->shape.zone)
+		ASSERT(m->zoned ? word1_offset(word1) + m->bytes <= WORLD_ZONE
+				: word1_offset(word1) >= WORLD_ZONE);
 	ASSERT(world_is_backed(&s->world, word1_arena(word1), word1_offset(word1), m->bytes));
 	return s->world.devices[word1_arena(word1)].memory + word1_offset(word1);
 }

@@ -26,7 +26,6 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 		  m->handle.index, c->pid, place, access,
 		  (unsigned long long)model_word0(c->stepper, m),
 		  (unsigned long long)atomic_load(&c->pins[m->handle.index]));
-
 	client_map(c, m);
 	if (access & ACCESS_DISCARD) {
 		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
@@ -138,6 +137,8 @@ static void do_create(struct stepper *s, struct client *c)
 			     .bytes = sizes[below(s, ARRAY_SIZE(sizes))] };
 	spec.shape[0] = m->bytes;
 	m->named = below(s, 2) == 0;
+	m->zoned = s->trouble->shape.zone && below(s, 2);
+	spec.flags = m->zoned * SPEC_DEVICE_COPY;
 	if (m->named) {
 		spec.name_bytes = (size_t)snprintf(name, sizeof(name), "t%llu",
 						   (unsigned long long)s->names++);
@@ -309,7 +310,7 @@ static void do_cancel(struct stepper *s, struct client *c)
 
 static void do_physical(struct stepper *s)
 {
-	if (s->trouble->shape.slabs && s->trouble->faults)
+	if (s->trouble->faults)
 		s->world.physical_bytes = below(s, WORLD_SLABS + 1) * WORLD_HBM_SLAB;
 	if (below(s, 2))
 		engine_trim(s->world.engine);
@@ -499,7 +500,7 @@ static void read_back(struct stepper *s)
 
 		if (!m->live)
 			continue;
-		if (m->bytes <= WORLD_DRAM) {
+		if (!(word0_flags(model_word0(s, m)) & FLAG_LARGE)) {
 			c->want[0] = (struct want){ .used = true,
 						    .acquire = true,
 						    .n = 1,

@@ -21,7 +21,7 @@ struct model {
 	unsigned char *expected;
 	unsigned owner;       /* namespace */
 	struct holder *maker; /* client that made it */
-	bool live, named;
+	bool live, named, zoned;
 	bool fuzzy; /* a copy into it was cancelled half-way, or its old bytes were given up and the
 		       new ones are not there yet: not compared until it is overwritten */
 	uint64_t writes; /* times it was overwritten */

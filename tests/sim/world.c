@@ -133,6 +133,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	if (shape.nvme == 0)
 		params.staging_bytes = shape.hbm > 1 ? MIB(4) : 0;
 	w->staging = zeros(MAX(params.staging_bytes, 1u));
+	params.dram_zone_bytes = shape.zone ? WORLD_ZONE : 0;
 	params.table = w->table;
 	params.records = w->records;
 	params.staging = w->staging;

@@ -18,6 +18,7 @@
 
 #define WORLD_HBM_SLAB  KIB(32)
 #define WORLD_DRAM_SLAB KIB(128)
+#define WORLD_ZONE      WORLD_DRAM_SLAB
 #define WORLD_SLABS     8u /* of a device, at most */
 
 #define WORLD_DEVICES 5u
@@ -26,6 +27,7 @@
 struct world_shape {
 	unsigned hbm, nvme; /* at most 2 of each; there is always one dram */
 	bool slabs;         /* hbm has them on demand, and registers those of dram as they come */
+	bool zone;          /* dram has one, of WORLD_ZONE */
 };
 
 struct world_device {

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/engine/admission.h"
+
+#include <errno.h>
+
+static uint64_t capacity_of(const struct engine *e, enum tier_kind kind)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		if (device_kind(e, (uint8_t)i) == kind)
+			bytes += extents_capacity(e->devices[i].extents);
+	return bytes;
+}
+
+static bool is_zoned(const struct record *r)
+{
+	return (r->flags & RECORD_ZONED) != 0;
+}
+
+/* Of the zone, or of the rest. */
+static uint64_t dram_bytes(const struct engine *e, bool zoned)
+{
+	if (zoned && e->zone == DEVICE_NONE)
+		return 0;
+	return extents_capacity(e->devices[zoned ? e->zone : e->dram].extents);
+}
+
+static void count_largest(struct engine *e)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(e->part); i++) {
+		e->part[i].largest_bytes = e->part[i].largest_dram_bytes = 0;
+		e->part[i].largest_stale = false;
+	}
+	for (uint32_t i = 1; i < e->index_high; i++) {
+		const struct record *r = &e->records[i];
+		struct part *p = &e->part[is_zoned(r)];
+
+		if (r->flags & RECORD_LIVE)
+			p->largest_bytes = MAX(p->largest_bytes, r->bytes);
+		if ((r->flags & (RECORD_LIVE | RECORD_LARGE)) == RECORD_LIVE)
+			p->largest_dram_bytes = MAX(p->largest_dram_bytes, r->bytes);
+	}
+}
+
+/* Where nothing is below dram and nothing above, no move needs the room of one tensor more. */
+static uint64_t room_for_moves(const struct engine *e, uint64_t largest)
+{
+	return e->params.device_count == 1 ? 0 : largest;
+}
+
+/* dram has given its staging away before. */
+uint64_t admission_bytes(struct engine *e)
+{
+	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
+	uint64_t moves = room_for_moves(e, e->part[0].largest_bytes) +
+			 room_for_moves(e, e->part[1].largest_bytes);
+
+	return bytes > moves ? bytes - moves : 0;
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+}
+
+/* What it counts, by its class's overcommit. */
+static uint64_t charge(const struct engine *e, uint8_t class_, uint64_t bytes)
+{
+	return (uint64_t)((__uint128_t)rounded(bytes) * 1000 /
+			  MAX(e->params.class_[class_].overcommit_permille, 1u));
+}
+
+uint64_t admission_dram_for_moves(const struct engine *e, bool zoned)
+{
+	return dram_bytes(e, zoned) - e->part[zoned].small_bytes;
+}
+
+/* Below SMALL_BYTES a tensor's only home is dram. Together they leave room for the largest one that
+ * comes and goes there, or that could never come again. */
+static int admit_small(struct engine *e, uint64_t bytes, bool zoned, struct err *err)
+{
+	struct part *p = &e->part[zoned];
+	uint64_t dram = dram_bytes(e, zoned), most = dram;
+
+	if (e->params.device_count > 1) {
+		if (p->small_bytes + rounded(bytes) + rounded(p->largest_dram_bytes) > dram &&
+		    p->largest_stale)
+			count_largest(e);
+		most = dram - rounded(p->largest_dram_bytes);
+	}
+	if (p->small_bytes + rounded(bytes) <= most)
+		return 0;
+	return err_set(err, ENOSPC,
+		       "tensors below %u bytes stay in %s, which has %llu bytes for them",
+		       SMALL_BYTES, zoned ? "the zone of dram" : "dram", (unsigned long long)most);
+}
+
+/* What has to be on nvme of one part, at the worst, with `want` bytes more. */
+static uint64_t overflow(const struct engine *e, bool zoned, uint64_t want, uint64_t bytes)
+{
+	const struct part *p = &e->part[zoned];
+	uint64_t all = p->committed_bytes + want + room_for_moves(e, MAX(p->largest_bytes, bytes));
+	uint64_t dram = dram_bytes(e, zoned);
+
+	return all > dram ? all - dram : 0;
+}
+
+/* Both parts of dram share nvme. */
+static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint64_t bytes)
+{
+	uint64_t nvme = capacity_of(e, TIER_KIND_NVME);
+	uint64_t all = overflow(e, zoned, want, bytes) + overflow(e, !zoned, 0, 0);
+
+	return all > nvme ? all - nvme : 0;
+}
+
+int admission_check(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
+{
+	bool zoned = (s->flags & SPEC_DEVICE_COPY) != 0;
+	uint64_t want = charge(e, s->class_, bytes), nvme = capacity_of(e, TIER_KIND_NVME), excess;
+	uint64_t committed = e->part[zoned].committed_bytes;
+
+	if (zoned && e->zone == DEVICE_NONE)
+		return err_set(err, ENOTSUP, "dram has no zone for copies of devices");
+	if (bytes >= SMALL_BYTES && rounded(bytes) > admission_dram_for_moves(e, zoned) &&
+	    rounded(bytes) + e->block_bytes > nvme)
+		return err_set(err, ENOSPC,
+			       "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
+			       (unsigned long long)bytes,
+			       (unsigned long long)admission_dram_for_moves(e, zoned),
+			       (unsigned long long)nvme);
+	if (bytes < SMALL_BYTES && admit_small(e, bytes, zoned, err) < 0)
+		return -ENOSPC;
+	excess = too_much(e, zoned, want, bytes);
+	if (excess > 0 && (e->part[0].largest_stale || e->part[1].largest_stale)) {
+		count_largest(e);
+		excess = too_much(e, zoned, want, bytes);
+	}
+	if (excess == 0)
+		return 0;
+	return err_set(
+		err, ENOSPC,
+		"%llu bytes more than the %llu admitted pass what dram and nvme can "
+		"hold: %llu",
+		(unsigned long long)want, (unsigned long long)committed,
+		(unsigned long long)(committed + want > excess ? committed + want - excess : 0));
+}
+
+void admission_count(struct engine *e, const struct record *r, bool in)
+{
+	uint64_t want = charge(e, r->class_, r->bytes);
+	uint64_t small = r->bytes < SMALL_BYTES ? rounded(r->bytes) : 0;
+	struct part *p = &e->part[is_zoned(r)];
+
+	e->committed_bytes += in ? want : (uint64_t)0 - want;
+	p->committed_bytes += in ? want : (uint64_t)0 - want;
+	p->small_bytes += in ? small : (uint64_t)0 - small;
+	if (in) {
+		p->largest_bytes = MAX(p->largest_bytes, r->bytes);
+		if (!(r->flags & RECORD_LARGE))
+			p->largest_dram_bytes = MAX(p->largest_dram_bytes, r->bytes);
+	} else {
+		p->largest_stale |=
+			r->bytes == p->largest_bytes || r->bytes == p->largest_dram_bytes;
+	}
+	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
+	stat_set(STAT(e, committed_bytes), e->committed_bytes);
+	stat_set(STAT(e, admissible_bytes), admission_bytes(e));
+}
