@@ -21,8 +21,8 @@ static int finish(struct tierd *t, struct want *w, struct gpu_stream *s, uint64_
 
 	if (rc < 0)
 		return rc;
-	/* All there: then there is nothing to wait for, whatever the token says. */
-	if (w->saw_filling)
+	/* All are there, or have come meanwhile: nothing to wait for. */
+	if (w->saw_filling && !fence_passed(t, token))
 		rc = gpu_stream_wait(s, fence_word(t, token), fence_token_value(token),
 				     error_slot());
 	if (rc < 0)

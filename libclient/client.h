@@ -53,9 +53,10 @@ struct client_hot {
 /* An arena of GPU memory, mapped slab by slab (slab.c). It is no client_arena, so that a hit in
  * host memory does not ask. */
 struct slab_arena {
-	char *base;     /* the reserved range, NULL until the first use */
-	uint64_t bytes; /* 0: no such arena */
-	uint64_t slab_bytes;
+	char *base;          /* the reserved range, NULL until the first use */
+	uint64_t bytes;      /* 0: no such arena */
+	uint64_t slab_bytes; /* 1 << slab_shift */
+	unsigned slab_shift;
 	uint8_t place;
 	uint8_t uuid[16];
 	int ordinal;              /* of that GPU in this process, -1: not known yet */

@@ -220,10 +220,11 @@ static void settle_lost(struct tierd *t)
 			atomic_store(&t->streams[i].value, t->stream[i].value);
 }
 
+/* Words and rings that were never taken are not looked at: that would make pages of them. */
 static bool words_passed(struct tierd *t)
 {
 	for (uint32_t i = 0; i < t->stream_count; i++)
-		if (!word_passed(t, i))
+		if (t->stream[i].taken && !word_passed(t, i))
 			return false;
 	return true;
 }
@@ -231,7 +232,7 @@ static bool words_passed(struct tierd *t)
 static bool rings_empty(struct tierd *t)
 {
 	for (uint32_t i = 0; i < t->stream_count; i++)
-		if (ring_used(t, i) != 0)
+		if (t->stream[i].taken && ring_used(t, i) != 0)
 			return false;
 	return true;
 }
@@ -247,13 +248,16 @@ static bool daemon_is_gone(struct tierd *t)
 	return gone;
 }
 
-/* In the place of a daemon that is gone; `count` of live views must not have them. */
+/* In the place of a daemon that is gone: count_views() must not find these pins. */
 static void rings_take_over(struct tierd *t)
 {
 	for (uint32_t i = 0; i < t->stream_count; i++) {
 		struct deferred_ring *r = &t->deferred[i];
-		uint32_t at = t->stream[i].tail - MIN(ring_used(t, i), DEFERRED_ENTRIES);
+		uint32_t at;
 
+		if (!t->stream[i].taken)
+			continue;
+		at = t->stream[i].tail - MIN(ring_used(t, i), DEFERRED_ENTRIES);
 		for (; at != t->stream[i].tail; at++) {
 			struct deferred_entry e = r->entries[at % DEFERRED_ENTRIES];
 			uint64_t old;

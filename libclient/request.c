@@ -12,7 +12,8 @@
 #include "libclient/futex.h"
 #include "libclient/slab.h"
 
-/* Ids that only OP_CANCEL may take: a full ring must not keep a signal from ending a wait. */
+/* Ids for OP_CANCEL and what is urgent: a full ring must not keep a signal from ending a wait, nor
+ * a slab from going back. */
 #define IDS_FOR_CANCEL 4u
 #define GRACE_NS       NS_PER_S /* after the deadline, until an answer is given up */
 #define RETRY_NS       (5 * NS_PER_MS)
@@ -114,7 +115,7 @@ static int take_or_wait(struct tierd *t, unsigned needs)
 		completion_reap(t);
 		if (t->broken)
 			return error_set(EPIPE, "%s", t->broken_why.text);
-		id = take(t, needs, IDS_FOR_CANCEL);
+		id = take(t, needs, needs & CALL_URGENT ? 0 : IDS_FOR_CANCEL);
 		if (id >= 0)
 			return id;
 		if (needs & CALL_TRY)

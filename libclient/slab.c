@@ -23,8 +23,9 @@ int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err
 	struct slab_arena *s = &t->slabs[a->arena];
 	uint64_t slabs = a->bytes / a->slab_bytes;
 
-	if (a->slab_bytes % 4096 != 0 || a->bytes % a->slab_bytes != 0 || slabs == 0 ||
-	    slabs > SLABS_MAX || a->place >= PLACE_UNKNOWN || memcmp(a->uuid, none, 16) == 0)
+	if (a->slab_bytes < 4096 || (a->slab_bytes & (a->slab_bytes - 1)) != 0 ||
+	    a->bytes % a->slab_bytes != 0 || slabs == 0 || slabs > SLABS_MAX ||
+	    a->place >= PLACE_UNKNOWN || memcmp(a->uuid, none, 16) == 0)
 		return err_set(err, EPROTO, "arena %u: slabs that cannot be", a->arena);
 	s->mapped = calloc((slabs + 63) / 64, sizeof(*s->mapped));
 	if (s->mapped == NULL)
@@ -32,6 +33,7 @@ int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err
 			       (unsigned long long)slabs);
 	s->bytes = a->bytes;
 	s->slab_bytes = a->slab_bytes;
+	s->slab_shift = (unsigned)__builtin_ctzll(a->slab_bytes);
 	s->place = a->place;
 	s->ordinal = -1;
 	memcpy(s->uuid, a->uuid, sizeof(s->uuid));
@@ -63,9 +65,9 @@ static struct slab_arena *arena_at(struct tierd *t, uint64_t word1, uint64_t byt
 static uint64_t first_missing(const struct slab_arena *a, uint64_t offset, uint64_t bytes,
 			      bool *ret_all)
 {
-	uint64_t end = (offset + MAX(bytes, 1) - 1) / a->slab_bytes + 1, i;
+	uint64_t end = ((offset + MAX(bytes, 1) - 1) >> a->slab_shift) + 1, i;
 
-	for (i = offset / a->slab_bytes; i < end && is_mapped(a, i);)
+	for (i = offset >> a->slab_shift; i < end && is_mapped(a, i);)
 		i++;
 	*ret_all = i == end;
 	return i;
@@ -150,7 +152,7 @@ static void say_gone(struct tierd *t, uint32_t arena, uint64_t offset)
 	struct call c;
 
 	/* A connection that is broken has nobody to tell. */
-	if (request_begin(t, 0, OP_SLAB_GONE, &c) < 0)
+	if (request_begin(t, CALL_URGENT, OP_SLAB_GONE, &c) < 0)
 		return;
 	c.entry.index = arena;
 	c.entry.offset = offset;
@@ -235,7 +237,7 @@ static int take_fd(struct tierd *t, uint32_t arena, uint64_t offset, int *ret)
 static int ask_once(struct tierd *t, uint32_t arena, uint64_t offset)
 {
 	struct call c;
-	int rc = request_begin(t, 0, OP_SLAB, &c);
+	int rc = request_begin(t, CALL_URGENT, OP_SLAB, &c);
 
 	if (rc < 0)
 		return rc;

@@ -25,7 +25,8 @@ struct hello_arena {
 	uint8_t place;  /* as in word0 */
 	uint8_t reserved0[5];
 	uint64_t bytes;      /* of the mapping */
-	uint64_t slab_bytes; /* 0: one descriptor came with this answer; else see OP_SLAB */
+	uint64_t slab_bytes; /* a power of two; 0: one descriptor came with this answer; else see
+				OP_SLAB */
 	uint64_t zone_bytes; /* dram: SPEC_DEVICE_COPY tensors stand in [0, zone_bytes) */
 	uint8_t uuid[16];    /* of the GPU; zeros: host memory stands in for it */
 };
