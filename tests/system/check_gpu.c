@@ -473,7 +473,47 @@ START_TEST(a_process_without_room_for_a_slab_holds_nothing)
 }
 END_TEST
 
+/* ---- copies on a stream ---- */
+
+static void copies(struct system *unused, void *arg)
+{
+	const uint64_t bytes = MIB(3) + 17;
+	CUdeviceptr gpu;
+	tierd_tensor h, plain;
+
+	client_open(0);
+	gpu = gpu_bytes(bytes);
+	h = made(NULL, bytes, TIERD_DEVICE_COPY);
+	plain = made(NULL, bytes, 0);
+	fill(plain, TIERD_HOST, 3);
+	for (int round = 1; round < 20; round++) {
+		cu_must(cuda->memset_d8_async(gpu, (unsigned char)round, bytes, stream), "fill");
+		must(tierd_write_from(t, h, (void *)(uintptr_t)gpu, stream), "write_from");
+		cu_must(cuda->memset_d8_async(gpu, 0, bytes, stream), "fill");
+		must(tierd_read_into(t, h, (void *)(uintptr_t)gpu, stream), "read_into");
+		cu_must(cuda->stream_synchronize(stream), "synchronize");
+		if (!system_bytes_are((void *)(uintptr_t)gpu, (unsigned char)round, bytes))
+			died("round %d: other bytes came back", round);
+		if (round % 5 == 0)
+			expect(h, 0, round); /* and away from dram */
+	}
+	expect(h, TIERD_HOST, 19);
+	expect_rc(tierd_write_from(t, plain, (void *)(uintptr_t)gpu, stream), -EINVAL,
+		  "a tensor without the flag");
+	expect(plain, TIERD_HOST, 3);
+	tierd_close(t);
+}
+
+START_TEST(tensors_go_to_a_frameworks_memory_and_back)
+{
+	begin();
+	client(copies, NULL);
+	system_stop(s);
+}
+END_TEST
+
 UNIT_MAIN("gpu", streams_of_several_processes_find_their_bytes, an_ordinal_is_the_callers_own,
 	  streams_are_let_go_when_the_daemon_is_killed,
 	  memory_that_a_kernel_writes_is_used_again_only_after_its_process,
-	  slabs_are_given_back_and_mapped_again, a_process_without_room_for_a_slab_holds_nothing)
+	  slabs_are_given_back_and_mapped_again, a_process_without_room_for_a_slab_holds_nothing,
+	  tensors_go_to_a_frameworks_memory_and_back)
