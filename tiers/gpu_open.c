@@ -276,6 +276,7 @@ static struct gpu *create(const struct gpu_config *config, const struct cuda *cu
 	g->base.kind = TIER_KIND_HBM;
 	g->base.alignment = 1;
 	g->base.on_demand = true;
+	g->base.ahead_bytes = GPU_AHEAD;
 	snprintf(g->base.name, sizeof(g->base.name), "hbm%u", index);
 	g->config = config;
 	g->cuda = cuda;

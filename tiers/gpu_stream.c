@@ -23,6 +23,10 @@
 
 enum { WAY_UP = 1, WAY_DOWN = 2 };
 
+/* A stream at rest begins with a shorter copy, a group by itself: the next one is queued behind it
+ * soon, and whoever lends more while it goes on hears of it soon. */
+#define FIRST_BYTES MIB(4)
+
 /* A copy as long as `piece` reaches 99 % of what the link does (16 MiB), or 98 % (8 MiB), and two
  * of them keep it busy while the lane looks elsewhere. */
 static const struct use {
@@ -280,14 +284,20 @@ static uint64_t run_bytes(const struct gpu *g, struct gpu_stream *s, uint64_t mo
 	return gpu_pin_span(g, host, MIN(n, most));
 }
 
+static bool at_rest(const struct gpu_stream *s)
+{
+	return !in_flight(s) && s->open.copies == 0;
+}
+
 /* What the next copy takes. */
 static uint64_t next_bytes(const struct gpu *g, struct gpu_stream *s)
 {
 	const struct gpu_slot *slot = slot_at(s, s->given);
 	const struct xfer *x = slot->x;
+	uint64_t piece = uses[s - g->streams].piece;
 
 	if (x->op == XFER_READ || x->op == XFER_WRITE)
-		return run_bytes(g, s, uses[s - g->streams].piece);
+		return run_bytes(g, s, at_rest(s) ? FIRST_BYTES : piece);
 	if (x->op == XFER_SYNC)
 		return 0;
 	return MIN(x->bytes - slot->given, GPU_BLOCK);
@@ -359,6 +369,7 @@ static bool give_one(struct gpu *g, struct gpu_stream *s)
 	uint64_t n = next_bytes(g, s);
 	unsigned copies = s->copies, before = s->open.copies;
 	CUresult result = CUDA_SUCCESS;
+	bool first = at_rest(s);
 
 	if (n > 0 &&
 	    ((s->in_flight > 0 && s->in_flight + n > use->limit) || copies + 2 > GPU_COPIES_MAX))
@@ -375,7 +386,7 @@ static bool give_one(struct gpu *g, struct gpu_stream *s)
 	if (result != CUDA_SUCCESS)
 		gpu_check(g, result, NULL, "a copy");
 	advance(g, s, n, result);
-	if (s->open.bytes >= use->group || s->open.copies >= GROUP_COPIES)
+	if (first || s->open.bytes >= use->group || s->open.copies >= GROUP_COPIES)
 		group_close(g, s);
 	return true;
 }

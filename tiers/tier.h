@@ -93,6 +93,9 @@ struct tier_base {
 	bool on_demand; /* slabs are made when room is wanted and given back when idle; else all are
 			   made one after the other, as soon as the lanes run */
 	char pci[32];   /* where a GPU stands on the bus, as "0000:05:00.0"; "": not known */
+	/* Of one move, as much is lent at once, so that a device with a queue of its own does not
+	 * rest while the control thread takes in what is done; 0: a few pieces. */
+	uint64_t ahead_bytes;
 	uint64_t staging_want_bytes; /* share of the staging segment it would like; 0: none */
 	char name[64];               /* for people: "dram", "hbm0", "nvme0 /mnt/a" */
 	char chosen[256];            /* what probing chose: "direct, fixed buffers, depth 32" */

@@ -335,13 +335,24 @@ static enum begun piece_begin(struct engine *e, struct move *m)
 	return BEGUN;
 }
 
-static bool wants_more(const struct move *m)
+static uint64_t ahead_bytes(const struct engine *e, uint8_t device)
 {
-	uint32_t limit = m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME
-				 ? PIECES_NVME
-				 : PIECES_MAPPED;
+	return device == DEVICE_NONE ? 0 : e->devices[device].tier->base.ahead_bytes;
+}
 
-	return !m->stop && m->result == 0 && m->next_piece < m->pieces && m->in_flight < limit;
+static uint64_t pieces_at_once(const struct engine *e, const struct move *m)
+{
+	uint64_t ahead = MAX(ahead_bytes(e, m->from), ahead_bytes(e, m->to));
+
+	if (m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME)
+		return PIECES_NVME;
+	return MAX(PIECES_MAPPED, ahead / PIECE_BYTES);
+}
+
+static bool wants_more(const struct engine *e, const struct move *m)
+{
+	return !m->stop && m->result == 0 && m->next_piece < m->pieces &&
+	       m->in_flight < pieces_at_once(e, m);
 }
 
 /* The first failure counts; what could not be marked has failed for another reason before. */
@@ -361,7 +372,7 @@ void pieces_pump(struct engine *e, struct move *m)
 	ASSERT_OBJ(m, MOVE_MAGIC);
 	if (list_linked(&m->staging_link))
 		list_remove(&m->staging_link);
-	while (wants_more(m) && begun != BEGUN_WAITS) {
+	while (wants_more(e, m) && begun != BEGUN_WAITS) {
 		begun = piece_begin(e, m);
 		if (begun == BEGUN_FAILED)
 			fail(m, -ENOMEM, "tierd", "no memory for a transfer");

@@ -204,19 +204,5 @@ START_TEST(a_lost_gpu_takes_what_stood_there_alone)
 }
 END_TEST
 
-START_TEST(a_daemon_without_a_gpu_says_what_it_looked_for)
-{
-	int status;
-
-	setenv("TIERD_LIBCUDA", "/nowhere/libcuda.so.1", 1);
-	system_prepare(s, CONFIG);
-	ck_assert(!system_tries(s, &status));
-	ck_assert_int_ne(status, 0);
-	ck_assert(system_log_has(s, "no CUDA driver: looked for /nowhere/libcuda.so.1"));
-	system_stop(s);
-}
-END_TEST
-
 UNIT_MAIN("cuda", bytes_go_through_gpus_and_back, bytes_stay_whole_on_gpus,
-	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone,
-	  a_daemon_without_a_gpu_says_what_it_looked_for)
+	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone)
