@@ -153,12 +153,6 @@ uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q, uint8_
 	return bytes;
 }
 
-/* The devices of a request's place: a GPU, or dram and its zone. */
-static uint8_t second_device(const struct engine *e, const struct request *q)
-{
-	return q->device == e->dram && e->zone != DEVICE_NONE ? e->zone : q->device;
-}
-
 static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	const struct device *d = &e->devices[device];
@@ -171,7 +165,7 @@ static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
 static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uint64_t *ret_second)
 {
 	struct device *d = &e->devices[q->device];
-	uint8_t second = second_device(e, q);
+	uint8_t second = acquire_second_device(e, q);
 	bool again = e->again, look = d->look;
 	int rc = 0;
 
@@ -190,40 +184,6 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uin
 		d->look = look;
 	}
 	return rc;
-}
-
-/* What of a device could ever be had at once: small tensors never leave dram. */
-static uint64_t room_at(const struct engine *e, uint8_t device)
-{
-	if (device_kind(e, device) == TIER_KIND_DRAM)
-		return admission_dram_for_moves(e, device == e->zone);
-	return extents_capacity(e->devices[device].extents);
-}
-
-/* Whether they could ever be in that place together: 0, or -ENOSPC with the sentence. */
-static int can_fit(struct engine *e, struct request *q, char *text, size_t room)
-{
-	uint64_t bytes[ENGINE_DEVICES_MAX] = { 0 };
-	uint8_t device = q->device, second = second_device(e, q);
-	bool large = false;
-
-	for (size_t i = 0; i < q->n; i++) {
-		const struct record *r = record_of(e, q->items[i].tensor);
-
-		large |= q->device == e->dram && (r->flags & RECORD_LARGE) != 0;
-		if (q->device != e->dram || (r->flags & RECORD_SMALL) == 0)
-			bytes[item_device(e, &q->items[i])] +=
-				replica_rounded(e, q->device, r->bytes);
-	}
-	if (bytes[second] > room_at(e, second))
-		device = second;
-	if (!large && bytes[device] <= room_at(e, device))
-		return 0;
-	snprintf(text, room,
-		 "%s has room for %llu bytes, less than what was asked for: "
-		 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
-		 e->devices[device].tier->base.name, (unsigned long long)room_at(e, device));
-	return -ENOSPC;
 }
 
 static void enter(struct request *q, enum request_state state, struct list *list)
@@ -522,12 +482,12 @@ void acquire_admit(struct engine *e, struct request *q)
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 	if (list_first(&d->queue, struct request, link) != q)
 		return;
-	if (can_fit(e, q, text, sizeof(text)) < 0) {
+	if (acquire_can_fit(e, q, text, sizeof(text)) < 0) {
 		request_finish(e, q, -ENOSPC, text); /* small tensors have come since */
 		return;
 	}
 	if (second > 0)
-		reclaim_for(e, second_device(e, q), second);
+		reclaim_for(e, acquire_second_device(e, q), second);
 	/* The first may have told it that there is no way. */
 	if ((lacks > 0 || second == 0) && !list_empty(&d->queue) &&
 	    list_first(&d->queue, struct request, link) == q)
@@ -577,7 +537,7 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 		return -ESTALE;
 	}
 	sort_items(e, q);
-	return can_fit(e, q, text, room);
+	return acquire_can_fit(e, q, text, room);
 }
 
 static void acquire_begin(struct engine *e, struct request *q, uint8_t place)

@@ -2,6 +2,10 @@
 #include "daemon/engine/admission.h"
 
 #include <errno.h>
+#include <stdio.h>
+
+#include "daemon/engine/replica.h"
+#include "daemon/engine/request.h"
 
 static uint64_t capacity_of(const struct engine *e, enum tier_kind kind)
 {
@@ -167,4 +171,44 @@ void admission_count(struct engine *e, const struct record *r, bool in)
 	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
 	stat_set(STAT(e, committed_bytes), e->committed_bytes);
 	stat_set(STAT(e, admissible_bytes), admission_bytes(e));
+}
+
+/* ---- requests ---- */
+
+uint8_t acquire_second_device(const struct engine *e, const struct request *q)
+{
+	return q->device == e->dram && e->zone != DEVICE_NONE ? e->zone : q->device;
+}
+
+/* What of a device could ever be had at once: small tensors never leave dram. */
+static uint64_t room_at(const struct engine *e, uint8_t device)
+{
+	if (device_kind(e, device) == TIER_KIND_DRAM)
+		return admission_dram_for_moves(e, device == e->zone);
+	return extents_capacity(e->devices[device].extents);
+}
+
+int acquire_can_fit(struct engine *e, struct request *q, char *text, size_t room)
+{
+	uint64_t bytes[ENGINE_DEVICES_MAX] = { 0 };
+	uint8_t device = q->device, second = acquire_second_device(e, q);
+	bool large = false;
+
+	for (size_t i = 0; i < q->n; i++) {
+		const struct record *r = record_of(e, q->items[i].tensor);
+
+		large |= q->device == e->dram && (r->flags & RECORD_LARGE) != 0;
+		if (q->device != e->dram || (r->flags & RECORD_SMALL) == 0)
+			bytes[item_device(e, &q->items[i])] +=
+				replica_rounded(e, q->device, r->bytes);
+	}
+	if (bytes[second] > room_at(e, second))
+		device = second;
+	if (!large && bytes[device] <= room_at(e, device))
+		return 0;
+	snprintf(text, room,
+		 "%s has room for %llu bytes, less than what was asked for: "
+		 "tierd_copy_in and tierd_copy_out reach tensors that do not fit",
+		 e->devices[device].tier->base.name, (unsigned long long)room_at(e, device));
+	return -ENOSPC;
 }
