@@ -309,6 +309,9 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 	next = MIN(next, tensors_turn(e));
 	next = MIN(next, slabs_turn(e));
 	next = MIN(next, requests_turn(e));
+	/* What has happened since they were looked at may have made them due. */
+	next = MIN(next, doomed_due(e));
+	next = MIN(next, failed_due(e));
 	count_largest_free(e);
 	return next;
 }

@@ -82,14 +82,17 @@ static void end(struct engine *e, struct move *m)
 	look_at_queues(e);
 }
 
+uint64_t failed_due(const struct engine *e)
+{
+	return list_empty(&e->failed) ? ENGINE_NEVER : e->failed_at_ns;
+}
+
 uint64_t failed_turn(struct engine *e)
 {
 	struct list *it, *tmp;
 
-	if (list_empty(&e->failed))
-		return ENGINE_NEVER;
-	if (e->now_ns < e->failed_at_ns)
-		return e->failed_at_ns;
+	if (e->now_ns < failed_due(e))
+		return failed_due(e);
 	list_for_each_safe (it, tmp, &e->failed) {
 		struct move *m = list_entry(it, struct move, failed_link);
 
@@ -100,5 +103,5 @@ uint64_t failed_turn(struct engine *e)
 	e->failed_wait_ns =
 		e->waiting > 0 ? POLL_NS : MIN(e->failed_wait_ns * 2, FAILED_LONGEST_NS);
 	e->failed_at_ns = e->now_ns + e->failed_wait_ns;
-	return list_empty(&e->failed) ? ENGINE_NEVER : e->failed_at_ns;
+	return failed_due(e);
 }

@@ -17,6 +17,8 @@ bool failed_under_pins(struct engine *e, struct move *m);
 void failed_marked(struct engine *e, struct move *m);
 /* Looks for those whose last pin has gone; returns when to be called again. */
 uint64_t failed_turn(struct engine *e);
+/* The same without a look. */
+uint64_t failed_due(const struct engine *e);
 
 /* What a fill came to, for those who wait for its bytes: 0 or -errno. */
 int fill_result(const struct move *m);

@@ -97,9 +97,10 @@ void engine_dump(struct engine *e, int fd)
 		const struct move *m = list_entry(it, struct move, link);
 
 		dprintf(fd,
-			"move %u: kind %u tensor %u from %u to %u, %u of %u pieces, result %d\n",
-			m->id, m->kind, m->tensor, m->from, m->to, m->done_pieces, m->pieces,
-			m->result);
+			"move %u: kind %u phase %u tensor %u from %u to %u, %u of %u pieces, "
+			"result %d\n",
+			m->id, m->kind, m->phase, m->tensor, m->from, m->to, m->done_pieces,
+			m->pieces, m->result);
 	}
 	for (uint32_t i = 1; i < e->index_high; i++) {
 		const struct record *r = &e->records[i];

@@ -353,21 +353,24 @@ static bool finish_ends(struct engine *e)
 	return e->committed_bytes < before;
 }
 
+uint64_t doomed_due(const struct engine *e)
+{
+	return e->doomed_count == 0 ? ENGINE_NEVER : e->doomed_at_ns;
+}
+
 static uint64_t doomed_turn(struct engine *e)
 {
 	uint32_t left = 0;
 
-	if (e->doomed_count == 0)
-		return ENGINE_NEVER;
-	if (e->now_ns < e->doomed_at_ns)
-		return e->doomed_at_ns;
+	if (e->now_ns < doomed_due(e))
+		return doomed_due(e);
 	for (uint32_t i = 0; i < e->doomed_count; i++)
 		if (!bury(e, e->doomed[i]))
 			e->doomed[left++] = e->doomed[i];
 	e->doomed_count = left;
 	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
 	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
-	return left > 0 ? e->doomed_at_ns : ENGINE_NEVER;
+	return doomed_due(e);
 }
 
 /* ---- namespaces ---- */

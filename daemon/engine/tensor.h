@@ -13,6 +13,8 @@
 bool tensor_destroy_some(struct engine *e, uint32_t *first);
 /* The doomed whose time has come, lingering namespaces; returns when to be called again. */
 uint64_t tensors_turn(struct engine *e);
+/* When the doomed are looked at next. */
+uint64_t doomed_due(const struct engine *e);
 /* The namespace of that name, made if need be. -ENOMEM, -EUSERS. */
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret);
 

@@ -252,6 +252,65 @@ START_TEST(reclaim_leaves_the_asker_time_to_pin)
 }
 END_TEST
 
+/* A fence that passed for the one tensor while the other is being brought anew would say what is
+ * not. Nobody pins here: all that keeps the first is the fence of both. */
+START_TEST(what_a_fence_is_of_stays_until_it_passes)
+{
+	struct rig *r = rig_open(one_gpu);
+	struct wire_handle t[2] = { create_filled(r, 0, 'x'), create_filled(r, 0, 'y') };
+	struct wire_handle all = rig_create(r, 0, WORLD_HBM);
+	uint64_t token;
+
+	rig_pin(r, 0, t[0], 0, ACCESS_READ);
+	rig_unpin(r, 0, t[0], ACCESS_READ);
+	rig_acquire_on(r, 0, 2, t, 2, 0, ACCESS_READ);
+	ck_assert(r->client[0].answered[2]);
+	token = r->client[0].value[2];
+	rig_acquire(r, 1, 1, all, 0, ACCESS_READ, ENGINE_NEVER);
+	rig_acquire(r, 1, 2, t[0], HOST, ACCESS_READ, ENGINE_NEVER);
+	for (unsigned i = 0; i < 10; i++) {
+		world_turn(&r->world, 50 * NS_PER_MS);
+		engine_check(r->world.engine);
+	}
+	ck_assert(!rig_passed(r, 0, token));
+	ck_assert_int_eq(word0_state(rig_word0(r, t[0])), STATE_RESIDENT);
+	ck_assert_uint_eq(word0_place(rig_word0(r, t[0])), 0);
+	ck_assert_int_eq(rig_wait(r, 1, 2, 500), 0);
+	ck_assert(rig_passed(r, 0, token));
+	ck_assert_int_eq(rig_wait(r, 1, 1, 500), 0);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_reader_leaves_an_unfilled_front_to_its_fence)
+{
+	struct rig *r = rig_open(one_gpu);
+	struct wire_handle t[2] = { create_stored(r, 0, 'x'), create_stored(r, 0, 'y') };
+	static pin_slot pins[WORLD_TENSORS];
+	struct holder *other;
+	struct err err = ERR_INIT;
+
+	rig_acquire(r, 0, 1, t[0], 0, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	ck_assert(word0_flags(rig_word0(r, t[0])) & FLAG_UNFILLED);
+	ck_assert_int_eq(engine_holder_add(r->world.engine, "b", 1,
+					   &(struct holder_tables){ .pins = pins }, 300, NULL,
+					   &other, &err),
+			 0);
+	rig_acquire_on(r, 0, 2, t, 2, 0, ACCESS_WRITE | ACCESS_DISCARD);
+	ck_assert(r->client[0].answered[2]);
+	rig_acquire(r, 1, 1, t[0], 0, ACCESS_READ, ENGINE_NEVER);
+	for (unsigned i = 0; i < 10; i++)
+		world_turn(&r->world, NS_PER_MS);
+	ck_assert(word0_flags(rig_word0(r, t[0])) & FLAG_UNFILLED);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), 0);
+	ck_assert(rig_passed(r, 0, r->client[0].value[2]));
+	ck_assert(full_of(rig_try(r, 1, t[0], 0, ACCESS_READ), 'x'));
+	engine_holder_die(r->world.engine, other, r->world.now_ns);
+	rig_close(r);
+}
+END_TEST
+
 /* ---- fills that fail ---- */
 
 START_TEST(a_fill_that_fails_unpinned_leaves_what_was_there)
@@ -565,7 +624,9 @@ UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  a_cancel_after_the_answer_does_nothing,
 	  a_stopped_client_gets_its_fences_and_a_dead_one_none,
 	  a_discarding_writer_may_say_filled_before_the_fill_ends,
-	  reclaim_leaves_the_asker_time_to_pin, a_fill_that_fails_unpinned_leaves_what_was_there,
+	  reclaim_leaves_the_asker_time_to_pin, what_a_fence_is_of_stays_until_it_passes,
+	  a_reader_leaves_an_unfilled_front_to_its_fence,
+	  a_fill_that_fails_unpinned_leaves_what_was_there,
 	  a_fill_that_fails_pinned_reads_as_ff_until_it_is_released,
 	  the_old_front_serves_again_after_a_failed_fill,
 	  a_tensor_destroyed_under_a_filling_pin_still_comes,
