@@ -95,10 +95,14 @@ END_TEST
 
 START_TEST(every_byte_is_right_when_memory_fails)
 {
-	run_seeds(&(struct stepper_trouble){
-		.shape = { 2, 1 }, .faults = true, .mapped_faults = true });
-	run_seeds(&(struct stepper_trouble){
-		.shape = { 1, 2 }, .faults = true, .mapped_faults = true, .flicker = true });
+	static const struct world_shape shapes[] = { { .hbm = 2, .nvme = 1 },
+						     { .hbm = 1, .nvme = 2, .slabs = true } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i],
+						     .faults = true,
+						     .mapped_faults = true,
+						     .flicker = i == 1 });
 }
 END_TEST
 

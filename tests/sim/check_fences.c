@@ -231,6 +231,7 @@ START_TEST(a_discarding_writer_may_say_filled_before_the_fill_ends)
 	memset(at, 'z', BYTES);
 	rig_unpin(r, 0, t, ACCESS_WRITE);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 10), 0);
+	rig_settle(r, 0);
 	ck_assert(full_of(rig_try(r, 1, t, 0, ACCESS_READ), 'z'));
 	engine_holder_die(r->world.engine, other, r->world.now_ns);
 	rig_close(r);
