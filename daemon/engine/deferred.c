@@ -64,11 +64,11 @@ static bool take_used(struct engine *e, struct holder *h)
 	return lowered;
 }
 
-static bool take_some_unused(struct engine *e, struct holder *h, uint32_t most)
+static bool take_some_unused(struct engine *e, struct holder *h)
 {
 	bool lowered = false;
 
-	for (uint32_t n = 0; n < most && !h->misbehaves; n++) {
+	for (uint32_t n = 0; n < PROBES && !h->misbehaves; n++) {
 		uint32_t i = h->deferred_probe++ % STREAMS;
 
 		if ((h->deferred_used & 1u << i) == 0)
@@ -77,9 +77,15 @@ static bool take_some_unused(struct engine *e, struct holder *h, uint32_t most)
 	return lowered;
 }
 
-static bool is_read(const struct holder *h)
+/* Returns whether a pin was lowered. */
+static bool take_due(struct engine *e, struct holder *h)
 {
-	return h->deferred != NULL && !h->misbehaves && !h->dead;
+	bool lowered;
+
+	if (h->deferred == NULL || h->misbehaves || h->dead)
+		return false;
+	lowered = take_used(e, h);
+	return take_some_unused(e, h) || lowered;
 }
 
 /* Unpins that make a sound. */
@@ -102,30 +108,19 @@ void deferred_look(struct engine *e)
 	struct list *it;
 	bool lowered = false;
 
-	list_for_each (it, &e->holders) {
-		struct holder *h = list_entry(it, struct holder, link);
-
-		if (!is_read(h))
-			continue;
-		lowered |= take_used(e, h);
-		lowered |= take_some_unused(e, h, PROBES);
-	}
+	list_for_each (it, &e->holders)
+		lowered |= take_due(e, list_entry(it, struct holder, link));
 	if (lowered)
 		wake_all(e);
 }
 
 void engine_deferred(struct engine *e, struct holder *h, uint64_t now_ns)
 {
-	bool lowered;
-
 	ASSERT_OBJ(h, HOLDER_MAGIC);
 	e->now_ns = now_ns;
-	if (!is_read(h))
+	if (!take_due(e, h))
 		return;
-	lowered = take_used(e, h);
-	lowered |= take_some_unused(e, h, STREAMS);
-	if (lowered)
-		wake_all(e);
+	wake_all(e);
 	requests_settle(e);
 }
 
@@ -146,7 +141,7 @@ bool deferred_plain_pin(const struct holder *h, uint32_t tensor)
 {
 	uint32_t pins = (uint32_t)(atomic_load(&h->pins[tensor]) & PIN_MASK), n = 0;
 
-	if (pins > 0 && is_read(h))
+	if (pins > 0 && h->deferred != NULL && !h->misbehaves && !h->dead)
 		for (uint32_t i = 0; i < STREAMS; i++)
 			n += count_ring(h, i, tensor);
 	return pins > n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * acquire_on and release_on, the engine's side: each rule by hand.
+ * acquire_on, the engine's side: each rule by hand. check_releases.c has release_on's.
  */
 #include "tests/unit/unit.h"
 
@@ -50,6 +50,19 @@ static struct wire_handle create_stored(struct rig *r, unsigned client, char c)
 	rig_unpin(r, client, fill, ACCESS_READ);
 	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_ABSENT);
 	return t;
+}
+
+/* Another namespace: recycled bytes are zeroed first from now on, which takes time. */
+static struct holder *join_from_elsewhere(struct rig *r)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct holder_tables tables = { .pins = pins };
+	struct err err = ERR_INIT;
+	struct holder *h;
+
+	ck_assert_int_eq(engine_holder_add(r->world.engine, "b", 1, &tables, 300, NULL, &h, &err),
+			 0);
+	return h;
 }
 
 static bool full_of(const char *at, char c)
@@ -210,17 +223,11 @@ START_TEST(a_discarding_writer_may_say_filled_before_the_fill_ends)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = create_stored(r, 0, 'x');
-	static pin_slot pins[WORLD_TENSORS];
 	struct holder *other;
-	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at;
 
-	/* Another namespace: recycled bytes are zeroed first, which takes time. */
-	ck_assert_int_eq(engine_holder_add(r->world.engine, "b", 1,
-					   &(struct holder_tables){ .pins = pins }, 300, NULL,
-					   &other, &err),
-			 0);
+	other = join_from_elsewhere(r);
 	at = pin_filling(r, 0, t, ACCESS_WRITE | ACCESS_DISCARD, &token);
 	ck_assert(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED);
 	/* What will be left unfilled is nothing that a reader could wait for on its stream. */
@@ -287,17 +294,12 @@ START_TEST(a_reader_leaves_an_unfilled_front_to_its_fence)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t[2] = { create_stored(r, 0, 'x'), create_stored(r, 0, 'y') };
-	static pin_slot pins[WORLD_TENSORS];
 	struct holder *other;
-	struct err err = ERR_INIT;
 
 	rig_acquire(r, 0, 1, t[0], 0, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
 	ck_assert(word0_flags(rig_word0(r, t[0])) & FLAG_UNFILLED);
-	ck_assert_int_eq(engine_holder_add(r->world.engine, "b", 1,
-					   &(struct holder_tables){ .pins = pins }, 300, NULL,
-					   &other, &err),
-			 0);
+	other = join_from_elsewhere(r);
 	rig_acquire_on(r, 0, 2, t, 2, 0, ACCESS_WRITE | ACCESS_DISCARD);
 	ck_assert(r->client[0].answered[2]);
 	rig_acquire(r, 1, 1, t[0], 0, ACCESS_READ, ENGINE_NEVER);
@@ -449,176 +451,6 @@ START_TEST(a_tensor_destroyed_before_its_pin_fails_the_fence)
 }
 END_TEST
 
-/* ---- release_on ---- */
-
-START_TEST(a_deferred_pin_goes_when_the_stream_gets_there)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-
-	rig_pin(r, 0, t, 0, ACCESS_READ);
-	rig_try(r, 0, t, 0, ACCESS_WRITE);
-	rig_defer(r, 0, 31, t, ACCESS_WRITE, 3);
-	rig_defer(r, 0, 31, t, ACCESS_READ, 4);
-	rig_acquire(r, 1, 1, t, HOST, ACCESS_READ, ENGINE_NEVER);
-	rig_reach(r, 0, 31, 2);
-	rig_settle(r, 20);
-	ck_assert_uint_eq(atomic_load(&r->client[0].pins[t.index]) & PIN_ANY, PIN_WRITE_ONE + 2);
-	rig_reach(r, 0, 31, 3);
-	rig_settle(r, 2);
-	ck_assert_uint_eq(atomic_load(&r->client[0].pins[t.index]) & PIN_ANY, 1);
-	ck_assert_uint_eq(atomic_load(&r->client[0].deferred[31].head), 1);
-	ck_assert(!r->client[1].answered[1]);
-	rig_reach(r, 0, 31, 9);
-	ck_assert_int_eq(rig_wait(r, 1, 1, 2), 0);
-	ck_assert(!rig_pinned(r, 0, t));
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_deferred_pin_that_does_not_stand_changes_nothing)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-
-	rig_pin(r, 0, t, 0, ACCESS_READ);
-	rig_defer(r, 0, 0, t, ACCESS_WRITE, 0); /* a reader's pin is no writer's */
-	rig_defer(r, 1, 0, t, ACCESS_READ, 0);
-	for (unsigned i = 0; i < 2; i++)
-		engine_deferred(r->world.engine, r->client[i].holder, r->world.now_ns);
-	ck_assert_uint_eq(atomic_load(&r->client[0].deferred[0].head), 1);
-	ck_assert_uint_eq(atomic_load(&r->client[0].pins[t.index]) & PIN_ANY, 1);
-	ck_assert_uint_eq(atomic_load(&r->client[1].pins[t.index]) & PIN_ANY, 0);
-	ck_assert_uint_eq(r->client[0].misbehaved, 0);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(rings_wrap)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-	uint64_t value = 0, old;
-
-	atomic_store(&r->client[0].deferred[1].tail, 0);
-	for (unsigned round = 0; round < 5; round++) {
-		for (unsigned i = 0; i < DEFERRED_ENTRIES; i++) {
-			ck_assert(pin_raise(&r->client[0].pins[t.index], ACCESS_READ, &old));
-			rig_defer(r, 0, 1, t, ACCESS_READ, ++value);
-		}
-		rig_reach(r, 0, 1, value - 1);
-		engine_deferred(r->world.engine, r->client[0].holder, r->world.now_ns);
-		ck_assert(rig_pinned(r, 0, t));
-		rig_reach(r, 0, 1, value);
-		engine_deferred(r->world.engine, r->client[0].holder, r->world.now_ns);
-		ck_assert(!rig_pinned(r, 0, t));
-	}
-	ck_assert_uint_eq(r->client[0].misbehaved, 0);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_ring_that_makes_no_sense_is_told_once_and_not_read)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-
-	for (unsigned i = 0; i < 2; i++) {
-		rig_pin(r, i, t, HOST, ACCESS_READ);
-		rig_defer(r, i, 0, t, ACCESS_READ, 5);
-	}
-	atomic_store(&r->client[0].deferred[1].tail, DEFERRED_ENTRIES + 1);
-	rig_defer(r, 1, 1, (struct wire_handle){ .index = WORLD_TENSORS }, ACCESS_READ, 0);
-	for (unsigned i = 0; i < 4; i++) {
-		engine_deferred(r->world.engine, r->client[i % 2].holder, r->world.now_ns);
-		rig_reach(r, i % 2, 0, 5);
-	}
-	for (unsigned i = 0; i < 2; i++) {
-		ck_assert_uint_eq(r->client[i].misbehaved, 1);
-		ck_assert(rig_pinned(r, i, t));
-	}
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(own_pins_that_streams_will_lower_are_no_deadlock)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-
-	rig_pin(r, 0, t, HOST, ACCESS_READ);
-	rig_try(r, 0, t, HOST, ACCESS_WRITE);
-	rig_defer(r, 0, 2, t, ACCESS_WRITE, 1);
-	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
-	ck_assert_int_eq(rig_wait(r, 0, 2, 5), -EDEADLK);
-	rig_defer(r, 0, 3, t, ACCESS_READ, 1);
-	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
-	rig_settle(r, 5);
-	ck_assert(!r->client[0].answered[2]);
-	rig_reach(r, 0, 2, 1);
-	rig_reach(r, 0, 3, 1);
-	ck_assert_int_eq(rig_wait(r, 0, 2, 2), 0);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_flush_waits_for_the_callers_own_streams)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-
-	rig_pin(r, 0, t, HOST, ACCESS_WRITE);
-	ck_assert_int_eq(flush(r, 0, t), -EBUSY);
-	rig_defer(r, 0, 0, t, ACCESS_WRITE, 1);
-	ck_assert_int_eq(flush(r, 0, t), RIG_UNANSWERED);
-	rig_reach(r, 0, 0, 1);
-	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_stopped_clients_streams_run_on_and_a_dead_ones_are_not_read)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 2, 'x');
-
-	for (unsigned i = 0; i < 2; i++) {
-		rig_pin(r, i, t, 0, ACCESS_READ);
-		rig_defer(r, i, 0, t, ACCESS_READ, 1);
-	}
-	engine_holder_stop(r->world.engine, r->client[0].holder);
-	engine_holder_die(r->world.engine, r->client[1].holder, r->world.now_ns);
-	r->client[1].holder = NULL;
-	rig_acquire(r, 2, 1, t, HOST, ACCESS_READ, ENGINE_NEVER);
-	rig_settle(r, 5);
-	ck_assert(!r->client[2].answered[1]);
-	for (unsigned i = 0; i < 2; i++)
-		rig_reach(r, i, 0, 1);
-	ck_assert_int_eq(rig_wait(r, 2, 1, 10), 0);
-	ck_assert(!rig_pinned(r, 0, t));
-	ck_assert(rig_pinned(r, 1, t));
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_destroyed_tensor_is_buried_when_its_streams_are_done)
-{
-	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
-	struct err err = ERR_INIT;
-
-	rig_pin(r, 0, t, 0, ACCESS_READ);
-	rig_defer(r, 0, 5, t, ACCESS_READ, 1);
-	engine_destroy_tensors(r->world.engine, r->client[0].holder, &t, 1, r->world.now_ns, &err);
-	rig_settle(r, 1000);
-	ck_assert_uint_eq(r->world.stats->tensors, 1);
-	rig_reach(r, 0, 5, 1);
-	rig_settle(r, 2); /* sooner than the doomed are looked at by then */
-	ck_assert_uint_eq(r->world.stats->tensors, 0);
-	rig_close(r);
-}
-END_TEST
-
 UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  what_is_there_needs_no_fence, a_batch_is_answered_when_its_last_fill_runs,
 	  without_a_free_fence_the_answer_waits_for_the_bytes,
@@ -631,11 +463,4 @@ UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  a_fill_that_fails_pinned_reads_as_ff_until_it_is_released,
 	  the_old_front_serves_again_after_a_failed_fill,
 	  a_tensor_destroyed_under_a_filling_pin_still_comes,
-	  a_tensor_destroyed_before_its_pin_fails_the_fence,
-	  a_deferred_pin_goes_when_the_stream_gets_there,
-	  a_deferred_pin_that_does_not_stand_changes_nothing, rings_wrap,
-	  a_ring_that_makes_no_sense_is_told_once_and_not_read,
-	  own_pins_that_streams_will_lower_are_no_deadlock,
-	  a_flush_waits_for_the_callers_own_streams,
-	  a_stopped_clients_streams_run_on_and_a_dead_ones_are_not_read,
-	  a_destroyed_tensor_is_buried_when_its_streams_are_done)
+	  a_tensor_destroyed_before_its_pin_fails_the_fence)
