@@ -201,16 +201,6 @@ static bool anything_ready(struct gpu *g)
 	return false;
 }
 
-static bool ready_soon(struct gpu *g)
-{
-	for (unsigned i = 0; i < LOOKS; i++) {
-		if (anything_ready(g))
-			return true;
-		__builtin_ia32_pause();
-	}
-	return false;
-}
-
 /* When the first copy is expected back; 0: none is on its way. */
 static uint64_t due_ns(const struct gpu *g)
 {
@@ -223,6 +213,19 @@ static uint64_t due_ns(const struct gpu *g)
 			due = d;
 	}
 	return due;
+}
+
+/* While copies are on their way a few looks at the words are cheaper than one at the eventfds. */
+static bool ready_soon(struct gpu *g)
+{
+	unsigned looks = due_ns(g) == 0 ? 1 : LOOKS;
+
+	for (unsigned i = 0; i < looks; i++) {
+		if (anything_ready(g))
+			return true;
+		__builtin_ia32_pause();
+	}
+	return false;
 }
 
 /* How long to sleep now: 0 is to look again at once, negative for ever. What is late is looked for

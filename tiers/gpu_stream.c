@@ -30,14 +30,13 @@ enum { WAY_UP = 1, WAY_DOWN = 2 };
 /* A copy as long as `piece` reaches 99 % of what the link does (16 MiB), or 98 % (8 MiB), and two
  * of them keep it busy while the lane looks elsewhere. */
 static const struct use {
-	const char *name;
 	bool urgent;
 	uint64_t piece, limit, group;
 } uses[GPU_STREAMS] = {
-	[GPU_UP] = { "demand in", true, MIB(16), MIB(32), MIB(8) },
-	[GPU_DOWN] = { "demand out", true, MIB(16), MIB(32), MIB(8) },
-	[GPU_WRITE_BACK] = { "write-back", false, MIB(8), MIB(16), MIB(8) },
-	[GPU_PREFETCH] = { "prefetch", false, MIB(8), MIB(16), MIB(8) },
+	[GPU_UP] = { true, MIB(16), MIB(32), MIB(8) },
+	[GPU_DOWN] = { true, MIB(16), MIB(32), MIB(8) },
+	[GPU_WRITE_BACK] = { false, MIB(8), MIB(16), MIB(8) },
+	[GPU_PREFETCH] = { false, MIB(8), MIB(16), MIB(8) },
 };
 
 static unsigned ways(const struct xfer *x)

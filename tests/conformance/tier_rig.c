@@ -90,6 +90,7 @@ static bool gpu_fill(void *config, uint64_t bytes, const char **why)
 	setenv("FAKE_CUDA_DEVICES", "2", 0);
 	c->size.bytes = bytes;
 	c->slab_bytes = MIB(16);
+	c->spin_ns = 20 * NS_PER_US;
 	return true;
 }
 
