@@ -205,6 +205,29 @@ START_TEST(messages_that_cannot_be_end_nothing_and_leak_nothing)
 }
 END_TEST
 
+static bool full_socket(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_SLAB || f->counts[OP_SLAB] > 2)
+		return false;
+	fake_say_slab(f, SLAB_UNMAP, 7 * SLAB, -1);
+	fake_complete(f, e->id, -EAGAIN, 0, 0, "the socket is full");
+	return true;
+}
+
+START_TEST(a_full_socket_is_read_and_the_slab_asked_for_again)
+{
+	struct tierd_view v;
+
+	setup();
+	answer_by(full_socket);
+	take(near, 0, &v);
+	ck_assert_uint_eq(asked(OP_SLAB), 3);
+	wait_asked(OP_SLAB_GONE, 2);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
 static void *use_slabs(void *arg)
 {
 	for (unsigned i = 0; i < 200; i++) {
@@ -403,6 +426,24 @@ START_TEST(streams_are_let_go_when_the_daemon_dies)
 }
 END_TEST
 
+START_TEST(the_watcher_gives_slabs_back_without_a_call)
+{
+	struct tierd_view v, w;
+
+	setup();
+	acquire_far(&v);
+	take(near, 0, &w);
+	tierd_release(t, &w);
+	fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+	wait_asked(OP_SLAB_GONE, 1);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 1);
+	fill_ends(0);
+	fake_cuda_run(1);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
 START_TEST(without_a_thread_the_cpu_waits)
 {
 	struct tierd_view v;
@@ -486,10 +527,11 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_slab_is_mapped_once_and_bytes_are_right, every_failure_of_a_mapping_gives_all_back,
 	  a_slab_goes_when_the_daemon_wants_it_and_comes_again,
 	  messages_that_cannot_be_end_nothing_and_leak_nothing,
+	  a_full_socket_is_read_and_the_slab_asked_for_again,
 	  threads_that_need_slabs_at_once_map_each_once, copies_reach_a_tensor_on_a_gpu,
 	  a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
-	  streams_are_let_go_when_the_daemon_dies, without_a_thread_the_cpu_waits,
-	  a_stream_under_capture_is_refused, a_wait_that_cannot_be_enqueued_leaves_nothing,
-	  a_child_has_nothing_of_it)
+	  streams_are_let_go_when_the_daemon_dies, the_watcher_gives_slabs_back_without_a_call,
+	  without_a_thread_the_cpu_waits, a_stream_under_capture_is_refused,
+	  a_wait_that_cannot_be_enqueued_leaves_nothing, a_child_has_nothing_of_it)
