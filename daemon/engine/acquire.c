@@ -14,6 +14,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/reclaim.h"
@@ -139,18 +140,6 @@ bool acquire_needs_room(struct engine *e, const struct request *q, const struct 
 	if (r->front == device || (m != NULL && m->kind == MOVE_FILL && m->to == device))
 		return false;
 	return move_fill_needs_room(e, item->tensor, device);
-}
-
-uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q, uint8_t device)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < q->n; i++)
-		if (item_device(e, &q->items[i]) == device &&
-		    acquire_needs_room(e, q, &q->items[i]))
-			bytes +=
-				replica_rounded(e, device, record_of(e, q->items[i].tensor)->bytes);
-	return bytes;
 }
 
 static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
@@ -289,6 +278,14 @@ static int item_join(struct engine *e, struct request *q, struct item *item, str
 	return -EAGAIN;
 }
 
+/* Somebody else may have begun to overwrite it. 0: look again. */
+static int item_lost(struct engine *e, struct request *q, struct item *item)
+{
+	if (record_of(e, item->tensor)->front == DEVICE_NONE)
+		return lost_text(e, item->tensor, q->cause, sizeof(q->cause));
+	return front_settle(e, item->tensor) ? 0 : acquire_drop_unfilled(e, q, item->tensor);
+}
+
 /* 0: ready. -EAGAIN: a move is on its way. -EBUSY: looked at again by poll. -ENOSPC: what was
  * joined went another way and there is no room. Anything else ends the request. */
 static int item_advance(struct engine *e, struct request *q, struct item *item)
@@ -301,10 +298,14 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 			break;
 		if (r->move != 0)
 			return item_join(e, q, item, move_get(e, r->move));
-		if (resident_at(e, item->tensor, q->device))
+		if (lost_front(e, r) && state_of(e, item->tensor) == STATE_FAILED)
+			rc = waits_for_pins(e, q);
+		else if (resident_at(e, item->tensor, q->device))
 			rc = acquire_drop_unfilled(e, q, item->tensor);
 		else if (held_for_another(e, q, r))
 			rc = waits_for_pins(e, q);
+		else if ((r->flags & RECORD_LOST) != 0 && (q->access & ACCESS_DISCARD) == 0)
+			rc = item_lost(e, q, item);
 		else
 			rc = begin_fill(e, q, item);
 		if (rc < 0)
@@ -530,6 +531,10 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 	q->device = e->hbm_by_place[place];
 	if (q->device == DEVICE_NONE) {
 		snprintf(text, room, "there is no gpu %u here", place);
+		return -ENODEV;
+	}
+	if (e->devices[q->device].lost) {
+		snprintf(text, room, "%s was lost", e->devices[q->device].tier->base.name);
 		return -ENODEV;
 	}
 	if (!request_is_live(e, q)) {

@@ -212,3 +212,15 @@ int acquire_can_fit(struct engine *e, struct request *q, char *text, size_t room
 		 e->devices[device].tier->base.name, (unsigned long long)room_at(e, device));
 	return -ENOSPC;
 }
+
+uint64_t acquire_lacking_bytes(struct engine *e, const struct request *q, uint8_t device)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < q->n; i++)
+		if (item_device(e, &q->items[i]) == device &&
+		    acquire_needs_room(e, q, &q->items[i]))
+			bytes +=
+				replica_rounded(e, device, record_of(e, q->items[i].tensor)->bytes);
+	return bytes;
+}

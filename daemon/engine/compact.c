@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
@@ -61,7 +62,7 @@ static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
 	if (node != x->node || r->move != 0 || r->ready > 0 || r->hold_until_ns > e->now_ns)
 		return false;
 	if (r->front != device) /* a dram copy under an hbm front */
-		return (r->sources & SOURCE_HBM) != 0;
+		return (r->sources & SOURCE_HBM) != 0 && !lost_front(e, r);
 	return state_of(e, x->owner) == STATE_RESIDENT && !pins_any(e, x->owner);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -104,7 +105,10 @@ void copy_step(struct engine *e, struct request *q)
 		wait_for_move(e, q, item, move_get(e, r->move));
 		return;
 	}
-	if (r->front != DEVICE_NONE) {
+	if (lost_front(e, r) || ((r->flags & RECORD_LOST) != 0 && r->front == DEVICE_NONE)) {
+		rc = lost_text(e, item->tensor, q->cause, sizeof(q->cause));
+		request_finish(e, q, rc, q->cause);
+	} else if (r->front != DEVICE_NONE) {
 		leave_to_pin(e, q, item->tensor);
 	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);

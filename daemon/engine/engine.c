@@ -14,6 +14,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/holder.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
@@ -308,6 +309,7 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 	next = MIN(next, failed_turn(e));
 	next = MIN(next, tensors_turn(e));
 	next = MIN(next, slabs_turn(e));
+	next = MIN(next, lost_turn(e));
 	next = MIN(next, requests_turn(e));
 	/* What has happened since they were looked at may have made them due. */
 	next = MIN(next, doomed_due(e));

@@ -9,6 +9,7 @@
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
@@ -57,6 +58,10 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 		snprintf(q->cause, sizeof(q->cause), "%s", move_get(e, r->move)->cause);
 		return -EIO;
 	}
+	if (r->move == 0 && r->front != DEVICE_NONE)
+		front_settle(e, item->tensor); /* its writer may just have revived it */
+	if (r->move == 0 && (lost_front(e, r) || (r->flags & RECORD_LOST) != 0))
+		return lost_text(e, item->tensor, q->cause, sizeof(q->cause));
 	if (r->move != 0) {
 		item_wait(e, item);
 		return -EAGAIN;
@@ -145,7 +150,8 @@ static bool is_flushable(const struct engine *e, uint32_t tensor, uint16_t ns)
 	const struct record *r = &e->records[tensor];
 
 	return (r->flags & (RECORD_LIVE | RECORD_DOOMED | RECORD_SMALL)) == RECORD_LIVE &&
-	       r->name_space == ns && (r->front != DEVICE_NONE || r->move != 0);
+	       r->name_space == ns &&
+	       (r->front != DEVICE_NONE || r->move != 0 || (r->flags & RECORD_LOST) != 0);
 }
 
 /* All of the namespace: the handles of what stands in a mapped tier now. */

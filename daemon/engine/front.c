@@ -32,7 +32,7 @@ bool front_settle(struct engine *e, uint32_t tensor)
 	if (!pins.filled)
 		return false;
 	take_over_written(e, tensor);
-	publish(e, tensor, STATE_RESIDENT, 0);
+	publish(e, tensor, state_of(e, tensor), 0);
 	return true;
 }
 

@@ -38,6 +38,8 @@ int engine_slab_fd(struct engine *e, struct holder *h, unsigned device, uint64_t
 	if (s == NULL)
 		return -EINVAL;
 	t = e->devices[device].tier;
+	if (e->devices[device].lost)
+		return err_set(err, ENODEV, "%s was lost", t->base.name);
 	if (s->slab[i].state != SLAB_PRESENT)
 		return err_set(err, EAGAIN, "%s: there is no memory at %#llx now", t->base.name,
 			       (unsigned long long)offset);

@@ -9,6 +9,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
@@ -68,6 +69,11 @@ static void check_front(struct engine *e, uint32_t tensor, const struct record *
 
 	ASSERT(state < STATE_COUNT && state != STATE_EVICTING); /* never across calls */
 	ASSERT(r->front == DEVICE_NONE || front_node(e, r) != EXTENT_NONE);
+	if (state == STATE_FAILED && r->move == 0) {
+		ASSERT(lost_front(e, r));
+		check_place(e, tensor, r->front, r->hbm_node);
+		return;
+	}
 	if (state == STATE_FILLING || state == STATE_FAILED) {
 		check_filling(e, tensor, r, state);
 		return;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 
@@ -79,6 +80,8 @@ void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
 
+	if (x->result == -ENODEV && device_kind(e, device) == TIER_KIND_HBM)
+		lost_device(e, device);
 	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= rate_bytes(x));
 	d->flight--;
 	d->flight_bytes -= rate_bytes(x);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -24,6 +25,8 @@ static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint
 
 	device = device_at(e, r, device);
 	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
+		return true;
+	if ((r->flags & RECORD_LOST) != 0 || lost_front(e, r))
 		return true;
 	return r->move != 0 || r->wanted > 0 || r->hold_until_ns > e->now_ns ||
 	       replica_rounded(e, device, r->bytes) > extents_capacity(e->devices[device].extents);
@@ -95,6 +98,8 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 	e->now_ns = now_ns;
 	if (device == DEVICE_NONE)
 		return err_set(err, ENODEV, "there is no gpu %u here", place);
+	if (e->devices[device].lost)
+		return err_set(err, ENODEV, "%s was lost", e->devices[device].tier->base.name);
 	for (size_t i = 0; i < n; i++) {
 		if (!handle_live(e, t[i].index, t[i].generation)) {
 			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed", t[i].index,

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "daemon/engine/compact.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
@@ -123,7 +124,7 @@ static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes)
 		uint32_t next = r->shadow[SHADOW_DRAM].next;
 		uint64_t n = replica_rounded(e, device, r->bytes);
 
-		if (dram_of(e, r) != device) {
+		if (dram_of(e, r) != device || lost_front(e, r)) {
 			tensor = next;
 			continue;
 		}
@@ -150,7 +151,7 @@ uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
 		struct record *r = record_of(e, tensor);
 		uint32_t next = r->shadow[SHADOW_NVME].next;
 
-		if (r->move == 0 && (r->sources & front_source(e, r)) != 0) {
+		if (r->move == 0 && (r->sources & front_source(e, r)) != 0 && !lost_front(e, r)) {
 			replica_drop(e, tensor, TIER_KIND_NVME);
 			freed += ALIGN_UP(r->bytes, GRANULE);
 		}

@@ -155,6 +155,8 @@ void source_set(struct engine *e, uint32_t tensor, enum source source)
 	struct record *r = record_of(e, tensor);
 
 	sources_become(e, r, source);
+	if (source != SOURCE_ZERO)
+		r->flags &= (uint16_t)~RECORD_LOST;
 	r->version++;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		if ((source & 1u << kind) == 0 &&

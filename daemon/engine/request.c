@@ -12,6 +12,7 @@
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
@@ -344,6 +345,7 @@ void requests_settle(struct engine *e)
 	if (e->again)
 		deferred_look(e);
 	do {
+		lost_look(e);
 		finish_orphans(e);
 		run_woken(e);
 		if (!e->again)
@@ -352,7 +354,7 @@ void requests_settle(struct engine *e)
 		pieces_pump_staging(e);
 		run_blocked(e);
 		for (unsigned i = 0; i < e->device_count; i++) {
-			if (device_kind(e, (uint8_t)i) == TIER_KIND_NVME)
+			if (device_kind(e, (uint8_t)i) == TIER_KIND_NVME || e->devices[i].lost)
 				continue;
 			run_queue(e, (uint8_t)i);
 			reclaim_device(e, (uint8_t)i);

@@ -45,8 +45,8 @@ uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request, 
 uint8_t item_device(struct engine *e, const struct item *item);
 /* The other device of its place, where there are two: dram has a zone. */
 uint8_t acquire_second_device(const struct engine *e, const struct request *request);
-/* Whether they could ever be in that place together: 0, or -ENOSPC with the sentence. Both are in
- * admission.c. */
+/* Whether they could ever be in that place together: 0, or -ENOSPC with the sentence. All of
+ * these are in admission.c. */
 int acquire_can_fit(struct engine *e, struct request *request, char *text, size_t room);
 /* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
 int acquire_blocker(struct engine *e, const struct request *request);

@@ -252,7 +252,7 @@ static bool grows_already(struct engine *e, uint8_t device, bool *ret)
 	const struct device *d = &e->devices[device];
 	const struct slabs *s = slabs_of(e, device);
 
-	if (s == NULL || d->closed_bytes == 0)
+	if (s == NULL || d->closed_bytes == 0 || d->lost)
 		*ret = false;
 	else if (!d->tier->base.on_demand)
 		*ret = !s->full; /* they come by themselves */
@@ -292,8 +292,8 @@ void slabs_unback_if_free(struct engine *e, uint8_t tier)
 {
 	struct slabs *s = e->devices[tier].slabs;
 
-	if (s->leaving == s->count || s->busy || s->slab[s->leaving].state != SLAB_LEAVING ||
-	    s->slab[s->leaving].importers > 0)
+	if (e->devices[tier].lost || s->leaving == s->count || s->busy ||
+	    s->slab[s->leaving].state != SLAB_LEAVING || s->slab[s->leaving].importers > 0)
 		return;
 	lend(e, tier, XFER_UNBACK, s->leaving);
 }
@@ -347,7 +347,8 @@ static void give_back(struct engine *e, uint8_t tier)
 	uint64_t next_ns;
 	uint32_t i;
 
-	if (s->leaving != s->count || (!s->trim && e->now_ns < s->scan_at_ns))
+	if (e->devices[tier].lost || s->leaving != s->count ||
+	    (!s->trim && e->now_ns < s->scan_at_ns))
 		return;
 	s->scan_at_ns = e->now_ns + SLAB_IDLE_NS;
 	if (!list_empty(&e->devices[tier].queue))
@@ -414,7 +415,7 @@ uint64_t slabs_turn(struct engine *e)
 	for (unsigned i = 0; i < e->params.device_count; i++) {
 		struct slabs *s = e->devices[i].slabs;
 
-		if (s == NULL)
+		if (s == NULL || e->devices[i].lost)
 			continue;
 		if (!base_of(e, (uint8_t)i)->on_demand) {
 			next = MIN(next, back_next(e, (uint8_t)i));

@@ -48,6 +48,7 @@ enum record_flags {
 	RECORD_HINTED = 64,      /* prefetched, not used yet */
 	RECORD_HINT_WAITS = 128, /* the index, whatever its tensor, stands on a list of hints */
 	RECORD_SHADOW = 256,     /* << enum shadow: stands on that list */
+	RECORD_LOST = 2048,      /* its bytes were on a lost device; its source says ZERO */
 	RECORD_ZONED = 1024,     /* its dram replicas stand in the zone alone */
 };
 
@@ -83,7 +84,8 @@ struct record {
 	uint8_t front;      /* device, DEVICE_NONE */
 	uint8_t hbm_device; /* of hbm_node */
 	uint8_t sources;    /* enum source */
-	uint8_t class_, dtype, ndim, reserved0;
+	uint8_t class_, dtype, ndim;
+	uint8_t lost_on; /* the device that had the bytes */
 	uint64_t shape[8];
 };
 
@@ -111,6 +113,8 @@ struct device {
 	uint64_t closed_bytes; /* ranges in extents that have no memory: not used by anybody */
 	uint8_t place;     /* as in word0; nvme: not used */
 	struct list queue; /* requests that wait for room, first in first out */
+	bool lost;         /* for good */
+	uint32_t lost_tensors;
 	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
@@ -347,6 +351,8 @@ struct engine {
 
 	uint64_t committed_bytes;
 	struct part part[2];
+	bool lost_any, lost_look; /* a device was; tensors there are to be looked at */
+	uint64_t lost_at_ns;
 	uint64_t now_ns;    /* of the call that is running */
 	bool again;     /* something has changed: queues are looked at before the call returns */
 	bool orphans;   /* a tensor that somebody waits for was destroyed */

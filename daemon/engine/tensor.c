@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "daemon/engine/admission.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
@@ -264,6 +265,11 @@ static bool bury(struct engine *e, uint32_t tensor)
 	}
 	if (r->wanted > 0 || r->ready > 0)
 		return false;
+	if (lost_front(e, r) && state_of(e, tensor) == STATE_FAILED) {
+		if (pins_any(e, tensor))
+			return false;
+		front_set(e, tensor, DEVICE_NONE);
+	}
 	if (r->front != DEVICE_NONE) {
 		if (front_close(e, tensor, NULL) < 0)
 			return false;

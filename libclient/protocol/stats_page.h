@@ -37,6 +37,7 @@
 	X(read_errors, "transfers",                                                            \
 	  "failed, short or corrupt reads that were not mended by a retry")                    \
 	X(write_errors, "transfers", "failed or short writes that were not mended by a retry") \
+	X(tensors_lost, "tensors", "whose only bytes were on a gpu that was lost")             \
 	X(retries, "transfers", "transfers tried again")                                       \
 	X(nvme_written_bytes, "bytes", "handed to nvme devices")                               \
 	X(nvme_read_bytes, "bytes", "taken from nvme devices")                                 \

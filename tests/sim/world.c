@@ -205,6 +205,15 @@ void world_submit(void *ctx, unsigned device, struct xfer *x)
 	w->flight[w->flying++] = (struct flight){ x, device };
 }
 
+void world_lose(struct world *w, unsigned device)
+{
+	struct world_device *d = &w->devices[device];
+
+	ASSERT(d->tier.base.kind == TIER_KIND_HBM);
+	d->lost = true;
+	memset(d->memory, 0xee, d->tier.base.bytes);
+}
+
 static uint64_t backed_bytes(const struct world_device *d)
 {
 	uint64_t n = 0;
@@ -290,6 +299,9 @@ bool world_finish_one(struct world *w)
 		f.x->result = world_below(w, 2) ? -EIO : -ENOSPC;
 		snprintf(f.x->cause, sizeof(f.x->cause), "injected");
 		w->failed++;
+	} else if (w->devices[f.device].lost) {
+		f.x->result = -ENODEV;
+		snprintf(f.x->cause, sizeof(f.x->cause), "the device is gone");
 	} else if (f.x->op >= XFER_BACK) {
 		perform_slab(w, f.x, &w->devices[f.device]);
 	} else {

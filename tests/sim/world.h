@@ -35,6 +35,7 @@ struct world_device {
 	char *memory;
 	bool backed[WORLD_SLABS], pinned[WORLD_SLABS]; /* pinned: of dram, with this device */
 	unsigned importers[WORLD_SLABS];
+	bool lost; /* nothing works there any more, and the bytes are gone */
 };
 
 struct flight {
@@ -75,6 +76,8 @@ uint64_t world_below(struct world *w, uint64_t n);
 bool world_finish_one(struct world *w);
 /* Moves the clock and lets the engine have its turn. */
 void world_turn(struct world *w, uint64_t ns);
+/* A GPU falls off: the next xfer there says so. */
+void world_lose(struct world *w, unsigned device);
 /* Whether [offset, bytes) of a device has memory. */
 bool world_is_backed(const struct world *w, unsigned device, uint64_t offset, uint64_t bytes);
 /* The hook for engine_hooks.submit; its ctx must be the world. */
