@@ -24,7 +24,7 @@
 	"tensors: 64Ki\n"                                     \
 	"tiers:\n"                                            \
 	"  hbm: {backend: cuda, size: 128MiB, slab: 64MiB}\n" \
-	"  dram: {size: 256MiB, zone: 64MiB}\n"
+	"  dram: {size: 384MiB, zone: 64MiB}\n"
 #define WAIT_NS  (20 * (int64_t)NS_PER_S)
 #define CHILD_MS 120000
 
