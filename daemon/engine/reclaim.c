@@ -141,6 +141,44 @@ static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes)
 	return freed;
 }
 
+static bool names(const struct request *q, uint32_t tensor)
+{
+	for (size_t i = 0; i < q->n; i++)
+		if (q->items[i].tensor == tensor)
+			return true;
+	return false;
+}
+
+/* Running requests count on the copies that they found, and the head of the queue would only lack
+ * more without its own. */
+static bool is_counted_on(struct engine *e, uint8_t device, uint32_t tensor)
+{
+	struct list *it;
+
+	list_for_each (it, &e->running)
+		if (names(list_entry(it, struct request, link), tensor))
+			return true;
+	return names(list_first(queue_of(e, device), struct request, link), tensor);
+}
+
+/* Nothing else can go: a copy that somebody further back waits for is in the head's way. */
+static bool drop_wanted_shadow(struct engine *e, uint8_t device)
+{
+	uint32_t tensor = e->shadow_first[SHADOW_DRAM];
+
+	for (; tensor != TENSOR_NONE; tensor = record_of(e, tensor)->shadow[SHADOW_DRAM].next) {
+		struct record *r = record_of(e, tensor);
+
+		if (dram_of(e, r) != device || r->move != 0 || r->wanted == 0 ||
+		    (r->sources & SOURCE_HBM) == 0 || lost_front(e, r) ||
+		    is_counted_on(e, device, tensor))
+			continue;
+		replica_drop(e, tensor, TIER_KIND_DRAM);
+		return true;
+	}
+	return false;
+}
+
 /* On nvme the newest copies go first: their fronts are the last to follow them down. */
 uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
 {
@@ -236,6 +274,8 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 	else if (!moving)
 		moving = compact(e, device) || slabs_grow_any(e, device) ||
 			 compact_trade(e, device) || reclaim(e, device, GRANULE);
+	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
+		moving = drop_wanted_shadow(e, device);
 	if (!moving)
 		give_up_if_broken(e, device);
 }

@@ -391,7 +391,33 @@ START_TEST(what_small_tensors_leave_no_room_for_is_refused)
 }
 END_TEST
 
-UNIT_MAIN("rules", tensors_for_devices_stand_in_the_zone_and_others_do_not,
+START_TEST(a_copy_that_is_waited_for_is_in_nobodys_way)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle pinned = rig_create(r, 0, WORLD_DRAM / 4), big, batch[2];
+
+	rig_pin(r, 0, pinned, HOST, ACCESS_READ);
+	for (unsigned i = 0; i < 2; i++)
+		batch[i] = rig_create(r, 0, WORLD_HBM / 2);
+	memset(rig_pin(r, 0, batch[0], HOST, ACCESS_WRITE), 1, WORLD_HBM / 2);
+	rig_unpin(r, 0, batch[0], ACCESS_WRITE);
+	/* On its way to the gpu when the head of dram's queue comes; a batch behind that waits for
+	 * the copy that it will leave, and for more. */
+	rig_acquire(r, 0, 1, batch[0], 0, ACCESS_READ, ENGINE_NEVER);
+	big = rig_create(r, 0, WORLD_DRAM / 2 + WORLD_BLOCK);
+	rig_acquire(r, 1, 1, big, HOST, ACCESS_READ, ENGINE_NEVER);
+	r->client[2].answered[1] = false;
+	engine_acquire(r->world.engine, r->client[2].holder, 1, batch, 2, HOST, ACCESS_READ,
+		       ENGINE_NEVER, r->world.now_ns);
+	ck_assert(!r->client[1].answered[1] && !r->client[2].answered[1]);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 1000), 0);
+	rig_unpin(r, 0, pinned, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
+	  tensors_for_devices_stand_in_the_zone_and_others_do_not,
 	  the_zone_evicts_its_own_and_leaves_the_rest_alone,
 	  the_zone_and_the_rest_share_nvme_by_what_they_cannot_hold,
 	  without_a_zone_there_are_no_tensors_for_it,
