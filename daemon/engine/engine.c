@@ -145,27 +145,25 @@ static bool needs_staging(const struct engine *e)
 	return e->nvme_first != DEVICE_NONE || e->hbm_by_place[1] != DEVICE_NONE;
 }
 
-/* Half the slots for what comes up, half for what goes down: neither waits for the other. */
+/* What comes up and what goes down share the slots, but for a few of each direction's own, so that
+ * neither waits for the other. */
 static int open_staging(struct engine *e, struct err *err)
 {
 	uint64_t slots = e->params.staging == NULL ? 0 : e->params.staging_bytes / e->block_bytes;
 
-	for (unsigned d = 0; d < DIRECTIONS; d++) {
+	for (unsigned d = 0; d < DIRECTIONS; d++)
 		list_init(&e->staging_waiters[d]);
-		e->staging_free[d] = calloc(slots / 2 + 1, sizeof(void *));
-		if (e->staging_free[d] == NULL)
-			return err_set(err, ENOMEM, "no memory for staging");
-	}
+	e->staging_free = calloc(slots + 1, sizeof(void *));
+	if (e->staging_free == NULL)
+		return err_set(err, ENOMEM, "no memory for staging");
 	if (needs_staging(e) && slots < 2)
 		return err_set(err, EINVAL, "staging of %llu bytes is less than two blocks of %llu",
 			       (unsigned long long)e->params.staging_bytes,
 			       (unsigned long long)e->block_bytes);
-	for (uint64_t i = 0; i < slots / 2 * 2; i++) {
-		unsigned d = i % 2;
-
-		e->staging_free[d][e->staging_free_count[d]++] =
+	for (uint64_t i = 0; i < slots; i++)
+		e->staging_free[e->staging_free_count++] =
 			(char *)e->params.staging + i * e->block_bytes;
-	}
+	e->staging_reserve = (unsigned)MAX(slots / STAGING_SHARE, 1u);
 	return 0;
 }
 
@@ -271,8 +269,7 @@ void engine_destroy(struct engine *e)
 		munmap(e->slots, e->slots_bytes);
 	if (e->names != NULL)
 		namemap_destroy(e->names);
-	free(e->staging_free[DIRECTION_UP]);
-	free(e->staging_free[DIRECTION_DOWN]);
+	free(e->staging_free);
 	free(e->maps);
 	free(e->moves_by_id);
 	free(e->holder_table);

@@ -22,23 +22,36 @@ static enum direction direction_of(const struct move *m)
 	return m->kind == MOVE_CLEAN ? DIRECTION_DOWN : DIRECTION_UP;
 }
 
+/* The other direction can always have its reserve: so each goes on, if slowly, whatever the other
+ * one waits for. */
+static bool slot_is_free(const struct engine *e, enum direction direction)
+{
+	unsigned others = e->staging_used[DIRECTION_UP + DIRECTION_DOWN - direction];
+	unsigned kept = e->staging_reserve > others ? e->staging_reserve - others : 0;
+
+	return e->staging_free_count > kept;
+}
+
 static void *slot_take(struct engine *e, enum direction direction)
 {
-	if (e->staging_free_count[direction] == 0)
+	if (!slot_is_free(e, direction))
 		return NULL;
-	return e->staging_free[direction][--e->staging_free_count[direction]];
+	e->staging_used[direction]++;
+	return e->staging_free[--e->staging_free_count];
 }
 
 static void slot_give(struct engine *e, enum direction direction, void *slot)
 {
-	e->staging_free[direction][e->staging_free_count[direction]++] = slot;
+	ASSERT(e->staging_used[direction] > 0);
+	e->staging_used[direction]--;
+	e->staging_free[e->staging_free_count++] = slot;
 	e->again = true;
 }
 
 void pieces_pump_staging(struct engine *e)
 {
 	for (unsigned d = 0; d < DIRECTIONS; d++) {
-		while (e->staging_free_count[d] > 0 && !list_empty(&e->staging_waiters[d])) {
+		while (slot_is_free(e, d) && !list_empty(&e->staging_waiters[d])) {
 			struct list *it = list_pop_front(&e->staging_waiters[d]);
 
 			pieces_pump(e, list_entry(it, struct move, staging_link));

@@ -30,6 +30,7 @@
 #define PICKS          64u               /* victims asked for at once */
 #define SWEEP_SLOTS    65536u            /* of a dead client's table, a turn */
 #define PREFETCH_SHARE 8u                /* prefetches in flight: 1/8 of the device */
+#define STAGING_SHARE  8u                /* of the slots, 1/8 is each direction's own */
 
 enum source {
 	SOURCE_HBM = 1u << TIER_KIND_HBM,
@@ -335,8 +336,9 @@ struct engine {
 	struct block_map **maps; /* by record.map; 0 is not used */
 	uint32_t map_room, map_free;
 
-	void **staging_free[DIRECTIONS];
-	unsigned staging_free_count[DIRECTIONS];
+	void **staging_free;
+	unsigned staging_free_count, staging_used[DIRECTIONS];
+	unsigned staging_reserve; /* slots that a direction can have whatever the other wants */
 	struct list staging_waiters[DIRECTIONS];
 
 	uint32_t *doomed; /* destroyed, still pinned or moving */
