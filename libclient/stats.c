@@ -21,6 +21,7 @@ static uint64_t get(const _Atomic uint64_t *counter)
 static void read_tier(const struct stats_page *p, unsigned i, struct tierd_stats *ret)
 {
 	ret->tier[i].limit_bytes = get(&p->tier[i].limit_bytes);
+	ret->backed_bytes[i] = get(&p->tier[i].backed_bytes);
 	ret->tier[i].resident_bytes = get(&p->tier[i].resident_bytes);
 	ret->tier[i].reserved_bytes = get(&p->tier[i].reserved_bytes);
 	ret->tier[i].peak_bytes = get(&p->tier[i].peak_bytes);

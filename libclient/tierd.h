@@ -180,7 +180,9 @@ struct tierd_stats {
 	uint64_t moves[TIERD_CLASSES][TIERD_TIERS][TIERD_TIERS];
 	uint64_t stall_ns; /**< time that acquires waited, summed over waiters */
 	uint64_t misses, hits_logged, log_lost;
-	uint64_t reserved[16];
+	uint64_t backed_bytes[TIERD_TIERS]; /**< that there is memory for now; dram and hbm grow to
+					       their limit in the background or on demand */
+	uint64_t reserved[13];
 };
 
 /**
