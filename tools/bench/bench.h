@@ -20,6 +20,7 @@ struct bench_options {
 	const char *dir;    /* where a private daemon's nvme file lies */
 	unsigned clients;   /* acquire: at most, 0: the usual ones */
 	unsigned seconds;   /* acquire: each measurement */
+	unsigned dram_gib;  /* start: GiB of dram */
 	bool is_long;       /* verify: the sizes that take minutes too */
 	bool quick;         /* little of everything: shows that it works, no figures */
 };
@@ -34,7 +35,10 @@ struct bench {
 
 int bench_acquire(const struct bench_options *o);
 int bench_miss(const struct bench_options *o);
+int bench_copy(const struct bench_options *o);
+int bench_gpu(const struct bench_options *o);
 int bench_scale(const struct bench_options *o);
+int bench_start(const struct bench_options *o);
 int bench_verify(const struct bench_options *o);
 
 /* ---- results: an object a line, or a line for people ---- */
@@ -69,6 +73,9 @@ struct bench_daemon {
 struct bench_config {
 	uint64_t hbm_bytes, dram_bytes, nvme_bytes, staging_bytes;
 	unsigned overcommit_percent; /* of class other; 0: the default */
+	const char *hbm_backend;     /* NULL: memory */
+	bool dram_later;             /* dram comes in the background, as it does by default */
+	unsigned spin_us;            /* the control thread polls so long before it sleeps */
 };
 
 /* With --socket: finds its pid only. 0, or 1 after saying why. */

@@ -10,11 +10,20 @@
 static const struct bench benches[] = {
 	{ "acquire", "hits: latency and system calls, 1 and 8 clients, with and without a storm",
 	  bench_acquire, NULL },
+#ifdef HAVE_CUDA
+	{ "copy", "GB/s to and from a GPU and nvme, each beside the raw copy", bench_copy, NULL },
+	{ "gpu", "kernels beside copies, small misses, hits, acquires on a stream", bench_gpu,
+	  NULL },
+#endif
 	{ "miss", "latency, throughput and control thread's time, a tier pair and size", bench_miss,
 	  NULL },
 	{ "nvme", "read, write and mixed GB/s through the tier, without a daemon", NULL,
 	  bench_nvme },
 	{ "scale", "a million named tensors: creates, memory, hits, idle time", bench_scale, NULL },
+#ifdef HAVE_CUDA
+	{ "start", "until the first acquire, and until all of a large dram is registered",
+	  bench_start, NULL },
+#endif
 	{ "verify", "sizes and patterns whole through every tier", bench_verify, NULL },
 };
 
@@ -24,6 +33,7 @@ enum {
 	OPTION_DIR,
 	OPTION_CLIENTS,
 	OPTION_SECONDS,
+	OPTION_DRAM,
 	OPTION_LONG,
 	OPTION_QUICK
 };
@@ -34,6 +44,7 @@ static const struct option options[] = {
 	{ "dir", required_argument, NULL, OPTION_DIR },
 	{ "clients", required_argument, NULL, OPTION_CLIENTS },
 	{ "seconds", required_argument, NULL, OPTION_SECONDS },
+	{ "dram", required_argument, NULL, OPTION_DRAM },
 	{ "long", no_argument, NULL, OPTION_LONG },
 	{ "quick", no_argument, NULL, OPTION_QUICK },
 	{ "help", no_argument, NULL, 'h' },
@@ -53,6 +64,7 @@ static void usage(void)
 	      "  --dir DIR      where the private daemon's nvme file lies (else $TMPDIR, /tmp)\n"
 	      "  --clients N    acquire: this many clients only\n"
 	      "  --seconds N    acquire: each measurement (2)\n"
+	      "  --dram GIB     start: size of dram (64)\n"
 	      "  --long         verify: sizes above 4 GiB too\n"
 	      "  --quick        little of everything: shows that it works, no figures\n"
 	      "\n"
@@ -86,6 +98,9 @@ static bool take_option(struct bench_options *o, int c)
 	case OPTION_SECONDS:
 		o->seconds = (unsigned)strtoul(optarg, NULL, 10);
 		return o->seconds > 0;
+	case OPTION_DRAM:
+		o->dram_gib = (unsigned)strtoul(optarg, NULL, 10);
+		return o->dram_gib > 0;
 	case OPTION_LONG:
 		o->is_long = true;
 		return true;
@@ -147,7 +162,7 @@ static int parse(struct bench_options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct bench_options o = { .seconds = 2, .dir = getenv("TMPDIR") };
+	struct bench_options o = { .seconds = 2, .dram_gib = 64, .dir = getenv("TMPDIR") };
 	const struct bench *b;
 	int status = parse(&o, argc, argv), first;
 

@@ -23,6 +23,19 @@
 
 #define START_NS (60 * NS_PER_S) /* the arenas are touched before the socket opens */
 
+static void write_hbm(FILE *f, const struct bench_config *c)
+{
+	const char *backend = c->hbm_backend != NULL ? c->hbm_backend : "memory";
+
+	if (c->hbm_bytes == 0)
+		return;
+	fprintf(f, "  hbm: {backend: %s, size: %" PRIu64 "B", backend, c->hbm_bytes);
+	/* A GPU's lane has a thread to spare as well. */
+	if (c->hbm_backend != NULL && c->spin_us != 0)
+		fprintf(f, ", spin: %uus", c->spin_us);
+	fputs("}\n", f);
+}
+
 static int write_config(const struct bench_daemon *d, const struct bench_config *c)
 {
 	FILE *f = fopen(d->config, "w");
@@ -30,12 +43,14 @@ static int write_config(const struct bench_daemon *d, const struct bench_config 
 	if (f == NULL)
 		return -errno;
 	fprintf(f, "socket: %s\nlinger: 0s\n", d->socket);
+	if (c->spin_us != 0)
+		fprintf(f, "spin: %uus\n", c->spin_us);
 	if (c->staging_bytes != 0)
 		fprintf(f, "staging: %" PRIu64 "B\n", c->staging_bytes);
 	/* All of dram at the start: what is measured is not to run beside that. */
-	fprintf(f, "tiers:\n  dram: {size: %" PRIu64 "B, slab: 0B}\n", c->dram_bytes);
-	if (c->hbm_bytes != 0)
-		fprintf(f, "  hbm: {backend: memory, size: %" PRIu64 "B}\n", c->hbm_bytes);
+	fprintf(f, "tiers:\n  dram: {size: %" PRIu64 "B%s}\n", c->dram_bytes,
+		c->dram_later ? "" : ", slab: 0B");
+	write_hbm(f, c);
 	if (c->nvme_bytes != 0)
 		fprintf(f, "  nvme: {paths: [{path: %s, size: %" PRIu64 "B}]}\n", d->dir,
 			c->nvme_bytes);

@@ -103,6 +103,11 @@ struct fake {
 
 extern struct fake fake;
 
+/* Kernels of the benchmarks (bench_kernels.c). */
+void fake_bench_fill(void *const *params);
+void fake_bench_check(void *const *params);
+void fake_bench_load(void *const *params);
+
 enum fake_need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 
 /* Takes the lock and counts the call. Another result than success is the call's, without the lock.

@@ -46,8 +46,12 @@ static void run_compare(void *const *params)
 static struct fake_cuda_kernel kernels[KERNELS_MAX] = {
 	{ "fill", run_fill, { 8, 8, 4, 0 } },
 	{ "compare", run_compare, { 8, 8, 4, 8, 0 } },
+	{ "bench_fill", fake_bench_fill, { 8, 8, 4, 0 } },
+	{ "bench_check", fake_bench_check, { 8, 8, 4, 8, 0 } },
+	{ "bench_spin", fake_bench_load, { 8, 4, 0 } },
+	{ "bench_sweep", fake_bench_load, { 8, 8, 0 } },
 };
-static int n_kernels = 2;
+static int n_kernels = 6;
 static bool modules[MODULES_MAX];
 
 void fake_cuda_add_kernel(const struct fake_cuda_kernel *kernel)

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies to and from a GPU through tierd, by the public API of another process, each size beside
+ * the raw driver copy of as many bytes in the same run, one after the other: up, down, both ways at
+ * once, on all GPUs at once, and between the GPU and nvme, which is compared with the slower of the
+ * raw file and the raw link. As many copies are queued on either side.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "tools/bench/raw_disk.h"
+#include "tools/bench/sides.h"
+
+#define GPUS_MAX    8u
+#define ROUNDS      9u
+#define ROUND_BYTES GIB(1) /* at most, of one side */
+#define QUICK_BYTES MIB(16)
+#define DISK_BYTES  MIB(512)
+#define DISK_PIECE  MIB(32)
+#define BALLAST     MIB(256) /* more of it than hbm pushes the others out */
+#define BALLASTS    5u
+
+static const uint64_t sizes[] = { KIB(4),  KIB(64), KIB(256), MIB(1), MIB(4),
+				  MIB(16), MIB(64), MIB(256), GIB(1) };
+
+static const struct bench_config config = {
+	.hbm_bytes = GIB(3), .hbm_backend = "cuda", .dram_bytes = GIB(5), .spin_us = 200
+};
+static const struct bench_config disk_config = { .hbm_bytes = GIB(1),
+						 .hbm_backend = "cuda",
+						 .dram_bytes = GIB(1),
+						 .nvme_bytes = GIB(6),
+						 .spin_us = 200 };
+static const struct bench_config quick_config = {
+	.hbm_bytes = MIB(256), .hbm_backend = "cuda", .dram_bytes = MIB(256), .nvme_bytes = MIB(512)
+};
+
+struct copy {
+	const struct bench_options *o;
+	const char *socket;
+	unsigned gpus;
+	struct card gpu[GPUS_MAX];
+	uint64_t ours[ROUNDS], raw[ROUNDS];
+	unsigned rounds;
+};
+
+static int compare_ns(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static double median_gbps(uint64_t bytes, uint64_t *ns, unsigned n)
+{
+	qsort(ns, n, sizeof(*ns), compare_ns);
+	return (double)bytes / (double)MAX(ns[n / 2], 1);
+}
+
+static void print(struct copy *c, const char *direction, uint64_t bytes, unsigned queued,
+		  unsigned sides)
+{
+	uint64_t all = bytes * queued * sides;
+	double gbps = median_gbps(all, c->ours, c->rounds);
+	double raw = median_gbps(all, c->raw, c->rounds);
+	struct result r;
+
+	result_begin(&r, c->o, "copy");
+	result_text(&r, "direction", direction);
+	result_count(&r, "bytes", bytes);
+	result_count(&r, "queued", queued);
+	result_real(&r, "gbps", gbps);
+	result_real(&r, "raw_gbps", raw);
+	result_real(&r, "ratio", gbps / raw);
+	result_end(&r);
+}
+
+/* ---- between dram and GPUs ---- */
+
+static const char *const names[] = { [GPU_UP] = "h2d", [GPU_DOWN] = "d2h" };
+
+static int failed(const struct side *s)
+{
+	fprintf(stderr, "tierd-bench: copy: %s of %llu bytes: %s\n", names[s->direction],
+		(unsigned long long)s->bytes, strerror(-s->rc));
+	return 1;
+}
+
+static int one_way(struct copy *c, enum gpu_direction d, uint64_t bytes, unsigned n)
+{
+	struct side s;
+
+	if (side_open(&s, c->socket, d, 0, bytes, n) < 0)
+		return bench_failed("copy");
+	side_round(&s); /* slabs are made and mapped */
+	card_raw(&c->gpu[0], d, bytes, n);
+	for (unsigned i = 0; i < c->rounds && s.rc == 0; i++) {
+		c->ours[i] = side_round(&s);
+		c->raw[i] = card_raw(&c->gpu[0], d, bytes, n);
+	}
+	if (s.rc == 0)
+		print(c, names[d], bytes, n, 1);
+	side_close(&s);
+	return s.rc < 0 ? failed(&s) : 0;
+}
+
+static int first_failure(struct side *sides, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (sides[i].rc < 0)
+			return failed(&sides[i]);
+	return 0;
+}
+
+/* Both directions on one GPU. */
+static int both_ways(struct copy *c, uint64_t bytes, unsigned n)
+{
+	struct side sides[GPU_DIRECTIONS];
+	int rc;
+
+	for (unsigned d = 0; d < GPU_DIRECTIONS; d++)
+		if (side_open(&sides[d], c->socket, d, 0, bytes, n) < 0)
+			return bench_failed("copy");
+	sides_round(sides, GPU_DIRECTIONS);
+	card_raw_both(&c->gpu[0], bytes, n);
+	for (unsigned i = 0; i < c->rounds; i++) {
+		c->ours[i] = sides_round(sides, GPU_DIRECTIONS);
+		c->raw[i] = card_raw_both(&c->gpu[0], bytes, n);
+	}
+	rc = first_failure(sides, GPU_DIRECTIONS);
+	if (rc == 0)
+		print(c, "both", bytes, n, GPU_DIRECTIONS);
+	for (unsigned d = 0; d < GPU_DIRECTIONS; d++)
+		side_close(&sides[d]);
+	return rc;
+}
+
+struct raw_thread {
+	struct card *gpu;
+	uint64_t bytes, ns;
+	unsigned n;
+	pthread_t thread;
+};
+
+static void *raw_main(void *arg)
+{
+	struct raw_thread *r = arg;
+
+	card_attach(r->gpu);
+	r->ns = card_raw(r->gpu, GPU_UP, r->bytes, r->n);
+	return NULL;
+}
+
+/* All GPUs up at once: as long as the slowest takes. */
+static uint64_t raw_all(struct copy *c, uint64_t bytes, unsigned n)
+{
+	struct raw_thread r[GPUS_MAX];
+	uint64_t ns = 0;
+
+	for (unsigned i = 0; i < c->gpus; i++) {
+		r[i] = (struct raw_thread){ .gpu = &c->gpu[i], .bytes = bytes, .n = n };
+		ASSERT(pthread_create(&r[i].thread, NULL, raw_main, &r[i]) == 0);
+	}
+	for (unsigned i = 0; i < c->gpus; i++) {
+		pthread_join(r[i].thread, NULL);
+		ns = MAX(ns, r[i].ns);
+	}
+	return ns;
+}
+
+static int all_gpus(struct copy *c, uint64_t bytes, unsigned n)
+{
+	struct side sides[GPUS_MAX];
+	int rc;
+
+	for (unsigned i = 0; i < c->gpus; i++)
+		if (side_open(&sides[i], c->socket, GPU_UP, (int)i, bytes, n) < 0)
+			return bench_failed("copy");
+	sides_round(sides, c->gpus);
+	raw_all(c, bytes, n);
+	for (unsigned i = 0; i < c->rounds; i++) {
+		c->ours[i] = sides_round(sides, c->gpus);
+		c->raw[i] = raw_all(c, bytes, n);
+	}
+	rc = first_failure(sides, c->gpus);
+	if (rc == 0)
+		print(c, "h2d_all", bytes, n, c->gpus);
+	for (unsigned i = 0; i < c->gpus; i++)
+		side_close(&sides[i]);
+	return rc;
+}
+
+static uint64_t round_bytes(const struct copy *c)
+{
+	return c->o->quick ? QUICK_BYTES : ROUND_BYTES;
+}
+
+static int links(struct copy *c)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sizes) && rc == 0; i++) {
+		uint64_t bytes = sizes[i];
+		unsigned n = (unsigned)MIN(SIDE_TENSORS, round_bytes(c) / bytes);
+
+		if (n == 0)
+			break;
+		rc = one_way(c, GPU_UP, bytes, n);
+		if (rc == 0)
+			rc = one_way(c, GPU_DOWN, bytes, n);
+		if (rc == 0)
+			rc = both_ways(c, bytes, n);
+		if (rc == 0 && c->gpus > 1 && bytes >= MIB(4))
+			rc = all_gpus(c, bytes, n);
+	}
+	return rc;
+}
+
+/* ---- between nvme and a GPU ---- */
+
+struct disk {
+	struct side side;
+	tierd_tensor ballast[BALLASTS];
+	unsigned ballasts;
+	uint64_t ballast_bytes, bytes;
+	struct raw_disk raw;
+};
+
+static int visit(struct tierd *t, tierd_tensor h, int place, uint32_t access)
+{
+	struct tierd_view v;
+	int rc = tierd_acquire(t, h, place, access, -1, &v);
+
+	if (rc == 0)
+		tierd_release(t, &v);
+	return rc;
+}
+
+/* What stands on nvme and in hbm leaves hbm when others want all of it. */
+static int push_out(struct disk *d)
+{
+	struct side *s = &d->side;
+	int rc = tierd_evict(s->t, s->set, s->n);
+
+	for (unsigned place = 0; place < 2; place++)
+		for (unsigned i = 0; i < d->ballasts && rc == 0; i++)
+			rc = visit(s->t, d->ballast[i], place == 0 ? TIERD_HOST : 0, TIERD_READ);
+	return rc;
+}
+
+static int take_all(struct disk *d, uint32_t access)
+{
+	struct tierd_view views[SIDE_TENSORS];
+	int rc = tierd_acquire_batch(d->side.t, d->side.set, d->side.n, 0, access, -1, views);
+
+	for (unsigned i = 0; rc == 0 && i < d->side.n; i++)
+		tierd_release(d->side.t, &views[i]);
+	return rc;
+}
+
+static int disk_down(struct copy *c, struct disk *d, uint64_t *ret_ns)
+{
+	int rc = take_all(d, TIERD_WRITE | TIERD_DISCARD);
+	uint64_t begin = clock_now_ns();
+
+	if (rc == 0)
+		rc = tierd_flush(d->side.t, d->side.set, d->side.n);
+	*ret_ns = clock_now_ns() - begin;
+	return rc;
+}
+
+static int disk_up(struct copy *c, struct disk *d, uint64_t *ret_ns)
+{
+	int rc = push_out(d);
+	uint64_t begin = clock_now_ns();
+
+	if (rc == 0)
+		rc = take_all(d, TIERD_READ);
+	*ret_ns = clock_now_ns() - begin;
+	return rc;
+}
+
+/* The link is faster than any disk here, but that is for the figures to say. */
+static uint64_t slower(struct copy *c, uint64_t disk_ns, enum gpu_direction direction,
+		       uint64_t bytes)
+{
+	uint64_t piece = MIN(bytes, MIB(4));
+	uint64_t link_ns = card_raw(&c->gpu[0], direction, piece, (unsigned)(bytes / piece));
+
+	return MAX(disk_ns, link_ns);
+}
+
+static int disk_rounds(struct copy *c, struct disk *d)
+{
+	uint64_t up[ROUNDS], raw_up[ROUNDS];
+	int rc = 0;
+
+	for (unsigned i = 0; i < c->rounds && rc == 0; i++) {
+		rc = disk_down(c, d, &c->ours[i]);
+		c->raw[i] = slower(c, raw_disk_write(&d->raw), GPU_DOWN, d->bytes);
+		if (rc == 0)
+			rc = disk_up(c, d, &up[i]);
+		raw_up[i] = slower(c, raw_disk_read(&d->raw), GPU_UP, d->bytes);
+	}
+	if (rc < 0)
+		return bench_failed("copy: nvme");
+	print(c, "hbm2nvme", d->side.bytes, d->side.n, 1);
+	memcpy(c->ours, up, sizeof(up));
+	memcpy(c->raw, raw_up, sizeof(raw_up));
+	print(c, "nvme2hbm", d->side.bytes, d->side.n, 1);
+	return 0;
+}
+
+static int make_ballast(struct disk *d)
+{
+	struct tierd_spec specs[BALLASTS];
+	int rc;
+
+	for (unsigned i = 0; i < d->ballasts; i++)
+		specs[i] = (struct tierd_spec){ .class_ = TIERD_OTHER,
+						.ndim = 1,
+						.shape = { d->ballast_bytes } };
+	rc = tierd_create(d->side.t, specs, d->ballasts, d->ballast);
+	for (unsigned i = 0; i < d->ballasts && rc == 0; i++)
+		rc = visit(d->side.t, d->ballast[i], TIERD_HOST, TIERD_WRITE);
+	return rc;
+}
+
+static uint64_t disk_bytes(const struct bench_options *o)
+{
+	return o->quick ? MIB(32) : DISK_BYTES;
+}
+
+static int disks(struct copy *c)
+{
+	bool quick = c->o->quick;
+	struct disk d = { .ballasts = BALLASTS,
+			  .ballast_bytes = quick ? MIB(64) : BALLAST,
+			  .bytes = disk_bytes(c->o) };
+	uint64_t piece = quick ? MIB(8) : DISK_PIECE;
+	int rc;
+
+	if (raw_disk_open(c->o->dir, d.bytes, &d.raw) < 0)
+		return 1;
+	if (side_open(&d.side, c->socket, GPU_DOWN, 0, piece, (unsigned)(d.bytes / piece)) < 0)
+		rc = bench_failed("copy");
+	else
+		rc = make_ballast(&d) < 0 ? bench_failed("copy") : disk_rounds(c, &d);
+	side_close(&d.side);
+	raw_disk_close(&d.raw);
+	return rc;
+}
+
+/* ---- all ---- */
+
+static int with_daemon(struct copy *c, const struct bench_config *config_,
+		       int (*run)(struct copy *))
+{
+	struct bench_daemon daemon;
+	int rc = daemon_start(c->o, c->o->quick ? &quick_config : config_, &daemon);
+
+	if (rc != 0)
+		return rc;
+	c->socket = daemon.socket;
+	rc = run(c);
+	return daemon_stop(&daemon) | rc;
+}
+
+int bench_copy(const struct bench_options *o)
+{
+	static struct copy c;
+	int rc = 0;
+
+	c.o = o;
+	c.rounds = o->quick ? 1 : ROUNDS;
+	c.gpus = MIN(MAX(card_count(), 1), GPUS_MAX);
+	for (unsigned i = c.gpus; i-- > 0 && rc == 0;)
+		rc = card_open((int)i, MAX(round_bytes(&c), disk_bytes(o)), &c.gpu[i]);
+	if (rc != 0)
+		return rc;
+	setenv("TIERD_SPIN_US", "200", 0);
+	rc = with_daemon(&c, &config, links);
+	if (rc == 0)
+		rc = with_daemon(&c, &disk_config, disks);
+	for (unsigned i = 0; i < c.gpus; i++) {
+		card_attach(&c.gpu[i]);
+		card_close(&c.gpu[i]);
+	}
+	return rc;
+}
