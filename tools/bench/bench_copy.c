@@ -5,6 +5,7 @@
  * once, on all GPUs at once, and between the GPU and nvme, which is compared with the slower of the
  * raw file and the raw link. As many copies are queued on either side.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@
 #define DISK_PIECE  MIB(32)
 #define BALLAST     MIB(256) /* more of it than hbm pushes the others out */
 #define BALLASTS    5u
+#define PUSHES      20u
 
 static const uint64_t sizes[] = { KIB(4),  KIB(64), KIB(256), MIB(1), MIB(4),
 				  MIB(16), MIB(64), MIB(256), GIB(1) };
@@ -239,15 +241,40 @@ static int visit(struct tierd *t, tierd_tensor h, int place, uint32_t access)
 	return rc;
 }
 
+/* How many of the set stand on nvme alone. */
+static int count_away(struct disk *d, unsigned *ret)
+{
+	struct tierd_info info;
+	int rc = 0;
+
+	*ret = 0;
+	for (unsigned i = 0; i < d->side.n && rc == 0; i++) {
+		rc = tierd_stat(d->side.t, d->side.set[i], &info);
+		*ret += rc == 0 &&
+			info.stored_bytes[TIERD_HBM] + info.stored_bytes[TIERD_DRAM] == 0;
+	}
+	return rc;
+}
+
 /* What stands on nvme and in hbm leaves hbm when others want all of it. */
 static int push_out(struct disk *d)
 {
 	struct side *s = &d->side;
-	int rc = tierd_evict(s->t, s->set, s->n);
+	unsigned away = 0;
+	int rc = 0;
 
-	for (unsigned place = 0; place < 2; place++)
-		for (unsigned i = 0; i < d->ballasts && rc == 0; i++)
-			rc = visit(s->t, d->ballast[i], place == 0 ? TIERD_HOST : 0, TIERD_READ);
+	for (unsigned tries = 0; tries < PUSHES && rc == 0 && away < s->n; tries++) {
+		rc = tierd_evict(s->t, s->set, s->n);
+		for (unsigned i = 0; i < 2 * d->ballasts && rc == 0; i++)
+			rc = visit(s->t, d->ballast[i % d->ballasts],
+				   i < d->ballasts ? TIERD_HOST : 0, TIERD_READ);
+		if (rc == 0)
+			rc = count_away(d, &away);
+	}
+	if (rc == 0 && away < s->n) {
+		fprintf(stderr, "tierd-bench: copy: %u of %u tensors leave hbm\n", away, s->n);
+		rc = -EAGAIN;
+	}
 	return rc;
 }
 
@@ -293,24 +320,42 @@ static uint64_t slower(struct copy *c, uint64_t disk_ns, enum gpu_direction dire
 	return MAX(disk_ns, link_ns);
 }
 
-static int disk_rounds(struct copy *c, struct disk *d)
+/* A disk remembers what was done to it: a read behind a write is slower than one behind a read. So
+ * who is first changes each round. */
+static int disk_pair(struct copy *c, struct disk *d, enum gpu_direction direction, unsigned round,
+		     uint64_t *ret_ours, uint64_t *ret_raw)
 {
-	uint64_t up[ROUNDS], raw_up[ROUNDS];
 	int rc = 0;
 
-	for (unsigned i = 0; i < c->rounds && rc == 0; i++) {
-		rc = disk_down(c, d, &c->ours[i]);
-		c->raw[i] = slower(c, raw_disk_write(&d->raw), GPU_DOWN, d->bytes);
-		if (rc == 0)
-			rc = disk_up(c, d, &up[i]);
-		raw_up[i] = slower(c, raw_disk_read(&d->raw), GPU_UP, d->bytes);
+	for (unsigned turn = 0; turn < 2 && rc == 0; turn++) {
+		bool ours = turn == round % 2;
+
+		if (ours && direction == GPU_DOWN)
+			rc = disk_down(c, d, ret_ours);
+		else if (ours)
+			rc = disk_up(c, d, ret_ours);
+		else if (direction == GPU_DOWN)
+			*ret_raw = slower(c, raw_disk_write(&d->raw), direction, d->bytes);
+		else
+			*ret_raw = slower(c, raw_disk_read(&d->raw), direction, d->bytes);
 	}
-	if (rc < 0)
-		return bench_failed("copy: nvme");
-	print(c, "hbm2nvme", d->side.bytes, d->side.n, 1);
-	memcpy(c->ours, up, sizeof(up));
-	memcpy(c->raw, raw_up, sizeof(raw_up));
-	print(c, "nvme2hbm", d->side.bytes, d->side.n, 1);
+	return rc;
+}
+
+static int disk_rounds(struct copy *c, struct disk *d)
+{
+	static const char *const disk_names[] = { [GPU_UP] = "nvme2hbm", [GPU_DOWN] = "hbm2nvme" };
+	int rc = 0;
+
+	for (unsigned k = 0; k < GPU_DIRECTIONS; k++) {
+		enum gpu_direction direction = k == 0 ? GPU_DOWN : GPU_UP;
+
+		for (unsigned i = 0; i < c->rounds && rc == 0; i++)
+			rc = disk_pair(c, d, direction, i, &c->ours[i], &c->raw[i]);
+		if (rc < 0)
+			return bench_failed("copy: nvme");
+		print(c, disk_names[direction], d->side.bytes, d->side.n, 1);
+	}
 	return 0;
 }
 
@@ -326,6 +371,9 @@ static int make_ballast(struct disk *d)
 	rc = tierd_create(d->side.t, specs, d->ballasts, d->ballast);
 	for (unsigned i = 0; i < d->ballasts && rc == 0; i++)
 		rc = visit(d->side.t, d->ballast[i], TIERD_HOST, TIERD_WRITE);
+	/* What gives its room to others is not to be written for it. */
+	if (rc == 0)
+		rc = tierd_flush(d->side.t, d->ballast, d->ballasts);
 	return rc;
 }
 
