@@ -172,7 +172,8 @@ bool streams_release(struct client *c, struct view *v)
 	v->value = ++c->last[line];
 	defer(c, line, (struct deferred_entry){ v->handle.index, v->access, v->value });
 	/* Entries of tensor 0, which nobody can pin, so that rings go round. */
-	for (uint64_t n = below(c->stepper, 8) ? 0 : below(c->stepper, room(c, line)); n > 0; n--)
+	for (uint64_t n = below(c->stepper, 8) ? 0 : below(c->stepper, room(c, line) + 1); n > 0;
+	     n--)
 		defer(c, line, (struct deferred_entry){ 0, ACCESS_READ, v->value });
 	return true;
 }
