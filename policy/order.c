@@ -228,6 +228,8 @@ void order_walk_rest(struct order_walk *w, const struct order_rest *rest)
 {
 	uint32_t node = rest->next;
 
+	if (w->query->brief)
+		return;
 	for (; node != rest->head && node != rest->stop && !order_walk_full(w);
 	     node = order_next(w->order, node))
 		order_walk_offer(w, node);

@@ -107,7 +107,7 @@ void order_walk_begin(struct order_walk *w);
 /* A list from its first, or from its last; what is denied goes to the list `parked`. */
 void order_walk_list(struct order_walk *w, uint32_t head, uint32_t parked);
 void order_walk_list_back(struct order_walk *w, uint32_t head, uint32_t parked);
-/* Those of TOLD and PARKED that order_walk_begin() left out. */
+/* Those of TOLD and PARKED that order_walk_begin() left out, unless the query is brief. */
 void order_walk_end(struct order_walk *w);
 /* For lists of the policy's own that are used as PARKED is. */
 struct order_rest order_walk_probe(struct order_walk *w, uint32_t head);

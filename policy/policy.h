@@ -62,6 +62,9 @@ struct policy_query {
 	 * asked for, without side effect; the walk skips what it denies. */
 	bool (*eligible)(const void *ctx, uint32_t tensor);
 	const void *ctx;
+	/* Victims: what was denied before is not asked for all over again, a few of it will do. The
+	 * last answer was less than was needed, and nothing that is known of has changed it. */
+	bool brief;
 };
 
 struct policy_pick {

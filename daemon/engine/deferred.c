@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/deferred.h"
 
+#include "daemon/engine/reclaim.h"
 #include "daemon/engine/request.h"
 #include "libclient/protocol/pin.h"
 
@@ -99,6 +100,7 @@ static void wake_all(struct engine *e)
 		if (q->polling)
 			request_wake(e, q);
 	}
+	reclaim_ask_all(e);
 	look_at_queues(e);
 	e->doomed_at_ns = e->failed_at_ns = e->now_ns;
 }

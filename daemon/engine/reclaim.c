@@ -14,6 +14,7 @@
 #include "daemon/engine/slabs.h"
 
 #define IDLE_RETRY_NS (10 * NS_PER_MS)
+#define ASKED_NS      200u /* twenty times what it takes to be denied one tensor */
 
 /* ---- who may go ---- */
 
@@ -44,12 +45,14 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 struct asked {
 	struct engine *e;
 	uint8_t device;
+	uint64_t *count;
 };
 
 static bool policy_may_pick(const void *ctx, uint32_t tensor)
 {
 	const struct asked *asked = ctx;
 
+	++*asked->count;
 	return reclaim_eligible(asked->e, asked->device, tensor);
 }
 
@@ -58,6 +61,7 @@ static bool policy_may_pick(const void *ctx, uint32_t tensor)
 struct picks {
 	struct policy_pick of[ENGINE_CLASSES][PICKS];
 	size_t count[ENGINE_CLASSES], next[ENGINE_CLASSES];
+	uint64_t asked;
 };
 
 /* What bringing bytes back costs: from dram a copy, from nvme a read at the measured rate. */
@@ -80,20 +84,41 @@ static struct policy_cost cost_of(const struct engine *e, uint8_t device)
 
 static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struct picks *ret)
 {
-	struct asked asked = { e, device };
+	struct asked asked = { e, device, &ret->asked };
 	struct policy_query query = { .tier = (uint8_t)device_kind(e, device),
 				      .need_bytes = bytes,
 				      .now_ns = e->now_ns,
 				      .cost = cost_of(e, device),
 				      .eligible = policy_may_pick,
-				      .ctx = &asked };
+				      .ctx = &asked,
+				      .brief = e->now_ns < e->devices[device].ask_all_at_ns };
 
+	ret->asked = 0;
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
 		ret->count[c] =
 			e->policy_ops[c]->victims(e->policies[c], &query, ret->of[c], PICKS);
 		ret->next[c] = 0;
 		ASSERT(ret->count[c] <= PICKS);
 	}
+}
+
+/* Every policy has named all that it may. Of thousands of pinned tensors that is work: it is done
+ * again for polls, or more rarely if it takes long, and not whenever an xfer is done. */
+static void asked_all(struct engine *e, uint8_t device, const struct picks *p)
+{
+	uint64_t *at_ns = &e->devices[device].ask_all_at_ns;
+
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
+		if (p->count[c] == PICKS)
+			return;
+	if (e->now_ns >= *at_ns)
+		*at_ns = e->now_ns + MAX(POLL_NS / 2, p->asked * ASKED_NS);
+}
+
+void reclaim_ask_all(struct engine *e)
+{
+	for (unsigned i = 0; i < e->device_count; i++)
+		e->devices[i].ask_all_at_ns = 0;
 }
 
 /* The best pick of all classes, TENSOR_NONE at the end. */
@@ -235,6 +260,8 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal)
 		while (freed + d->leaving_bytes < goal &&
 		       (tensor = best_pick(&picks)) != TENSOR_NONE)
 			freed += take_victim(e, device, tensor, &begun);
+		if (freed + d->leaving_bytes < goal)
+			asked_all(e, device, &picks);
 	}
 	if (freed > 0)
 		e->again = true;

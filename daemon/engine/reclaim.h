@@ -15,6 +15,8 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes);
 /* nvme is full: copies of what stands valid in a front go, `bytes` of them if there are. Returns
  * what came free. */
 uint64_t reclaim_nvme(struct engine *e, uint64_t bytes);
+/* Pins are gone: whom policies were denied may be asked for again. */
+void reclaim_ask_all(struct engine *e);
 /* Above the high watermark, or when moves from above want room. */
 void reclaim_device(struct engine *e, uint8_t device);
 

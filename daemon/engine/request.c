@@ -257,6 +257,7 @@ static void backoff_turn(struct engine *e)
 	for (uint32_t i = 0; i < e->backoff_count; i++)
 		e->records[e->backoff[i]].flags &= (uint16_t)~RECORD_BACKOFF;
 	e->backoff_count = 0;
+	reclaim_ask_all(e);
 	look_at_queues(e);
 }
 

@@ -123,6 +123,7 @@ struct device {
 	uint64_t prefetch_bytes; /* of running prefetches into it */
 	struct list prefetch;    /* struct hint, earliest need first */
 	uint64_t reclaim_at_ns;  /* nothing was eligible: do not look again before */
+	uint64_t ask_all_at_ns;  /* nor ask policies for all that they were denied */
 	int clean_error;         /* last failure to write back, 0 since the last success */
 	char clean_cause[192];
 	uint64_t compact_at_ns; /* no window was found: do not look again before */

@@ -125,7 +125,8 @@ static struct policy_query query(struct world *w, uint8_t tier, uint64_t bytes)
 				      .now_ns = w->now_ns,
 				      .cost = { .fixed_ns = 50e3, .ns_per_byte = 0.3 },
 				      .eligible = eligible,
-				      .ctx = w };
+				      .ctx = w,
+				      .brief = w->brief };
 }
 
 size_t world_victims(struct world *w, uint8_t tier, uint64_t need_bytes, struct policy_pick *picks,

@@ -25,6 +25,7 @@ struct world {
 	struct world_tensor *tensors;
 	uint64_t now_ns;
 	uint64_t visits; /* eligible() asked */
+	bool brief;      /* of victims that are asked for */
 };
 
 /* `key` = `value` beside the defaults of the policy's rows; NULL: the defaults. */

@@ -205,10 +205,39 @@ START_TEST(a_destroyed_tensor_is_buried_when_its_streams_are_done)
 }
 END_TEST
 
+/* Policies are not asked at every event for all that they were denied; now they are. */
+START_TEST(room_that_a_stream_lets_go_is_found_at_once)
+{
+	enum { N = WORLD_HBM / BYTES * 4 };
+
+	for (uint32_t k = 0; k + 4 <= N; k++) {
+		struct rig *r = rig_open(one_gpu);
+		struct wire_handle t[N], more = create_filled(r, 1, 'm');
+
+		for (uint32_t i = 0; i < N; i++) {
+			t[i] = rig_create(r, 0, BYTES / 4);
+			rig_pin(r, 0, t[i], 0, ACCESS_READ);
+			rig_defer(r, 0, i, t[i], ACCESS_READ, 1);
+		}
+		look_at_rings(r, 0);
+		rig_acquire(r, 1, 1, more, 0, ACCESS_READ, ENGINE_NEVER);
+		rig_settle(r, 200);
+		for (uint32_t i = 0; i < 4; i++)
+			rig_reach(r, 0, k + i, 1);
+		ck_assert(!r->client[1].answered[1]);
+		engine_deferred(r->world.engine, r->client[0].holder, r->world.now_ns);
+		while (!r->client[1].answered[1])
+			ck_assert(world_finish_one(&r->world));
+		rig_close(r);
+	}
+}
+END_TEST
+
 UNIT_MAIN("releases", a_deferred_pin_goes_when_the_stream_gets_there,
 	  a_deferred_pin_that_does_not_stand_changes_nothing, rings_wrap,
 	  a_ring_that_makes_no_sense_is_told_once_and_not_read,
 	  own_pins_that_streams_will_lower_are_no_deadlock,
 	  a_flush_waits_for_the_callers_own_streams,
 	  a_stopped_clients_streams_run_on_and_a_dead_ones_are_not_read,
-	  a_destroyed_tensor_is_buried_when_its_streams_are_done)
+	  a_destroyed_tensor_is_buried_when_its_streams_are_done,
+	  room_that_a_stream_lets_go_is_found_at_once)
