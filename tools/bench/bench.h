@@ -17,6 +17,7 @@
 struct bench_options {
 	bool json;
 	const char *socket; /* of a running daemon; NULL: a private one is started and ended */
+	const char *part;   /* copy: links or disks alone; NULL: both */
 	const char *dir;    /* where a private daemon's nvme file lies */
 	unsigned clients;   /* acquire: at most, 0: the usual ones */
 	unsigned seconds;   /* acquire: each measurement */

@@ -417,6 +417,11 @@ static int with_daemon(struct copy *c, const struct bench_config *config_,
 	return daemon_stop(&daemon) | rc;
 }
 
+static bool wants(const struct bench_options *o, const char *part)
+{
+	return o->part == NULL || strcmp(o->part, part) == 0;
+}
+
 int bench_copy(const struct bench_options *o)
 {
 	static struct copy c;
@@ -430,8 +435,9 @@ int bench_copy(const struct bench_options *o)
 	if (rc != 0)
 		return rc;
 	setenv("TIERD_SPIN_US", "200", 0);
-	rc = with_daemon(&c, &config, links);
-	if (rc == 0)
+	if (wants(o, "links"))
+		rc = with_daemon(&c, &config, links);
+	if (rc == 0 && wants(o, "disks"))
 		rc = with_daemon(&c, &disk_config, disks);
 	for (unsigned i = 0; i < c.gpus; i++) {
 		card_attach(&c.gpu[i]);

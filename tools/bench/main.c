@@ -35,6 +35,7 @@ enum {
 	OPTION_SECONDS,
 	OPTION_DRAM,
 	OPTION_LONG,
+	OPTION_PART,
 	OPTION_QUICK
 };
 
@@ -46,6 +47,7 @@ static const struct option options[] = {
 	{ "seconds", required_argument, NULL, OPTION_SECONDS },
 	{ "dram", required_argument, NULL, OPTION_DRAM },
 	{ "long", no_argument, NULL, OPTION_LONG },
+	{ "part", required_argument, NULL, OPTION_PART },
 	{ "quick", no_argument, NULL, OPTION_QUICK },
 	{ "help", no_argument, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
@@ -65,6 +67,7 @@ static void usage(void)
 	      "  --clients N    acquire: this many clients only\n"
 	      "  --seconds N    acquire: each measurement (2)\n"
 	      "  --dram GIB     start: size of dram (64)\n"
+	      "  --part PART    copy: links (dram and GPUs) or disks (nvme and a GPU) alone\n"
 	      "  --long         verify: sizes above 4 GiB too\n"
 	      "  --quick        little of everything: shows that it works, no figures\n"
 	      "\n"
@@ -104,6 +107,9 @@ static bool take_option(struct bench_options *o, int c)
 	case OPTION_LONG:
 		o->is_long = true;
 		return true;
+	case OPTION_PART:
+		o->part = optarg;
+		return strcmp(optarg, "links") == 0 || strcmp(optarg, "disks") == 0;
 	case OPTION_QUICK:
 		o->quick = true;
 		o->seconds = 1;
@@ -155,7 +161,7 @@ static int parse(struct bench_options *o, int argc, char **argv)
 		if (!take_option(o, c))
 			return misused(argv[optind - 1],
 				       c == '?' ? "no such option, or its argument is missing"
-						: "not a number above 0");
+						: "not a value that it takes");
 	}
 	return -1;
 }
