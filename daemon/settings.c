@@ -10,7 +10,7 @@
 #include "tiers/dram.h"
 #include "tiers/memory.h"
 
-#define STAGING_SHARE_MAX  MIB(64) /* of one nvme path, and as much of the engine's for it */
+#define STAGING_SHARE_MAX  MIB(64) /* of one nvme path */
 #define STAGING_DRAM_PART  8u      /* at most this part of dram */
 #define STAGING_BLOCKS_MIN 2u      /* of each path, and as many of the engine's for it */
 /* Without nvme: what one GPU hands to others, and how the engine cuts it into slots. */
@@ -181,7 +181,7 @@ const struct config_row settings_rows[] = {
 	  NULL, NULL },
 	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
-	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, "
+	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, 192 MiB with hbm, "
 	  "without nvme 64 MiB a GPU, at most an eighth of dram.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
@@ -239,6 +239,13 @@ static uint64_t staging_least(const struct settings *s, unsigned gpus)
 	return gpus > 1 ? STAGING_BLOCKS_MIN * STAGING_GPU_SLOT * gpus : 0;
 }
 
+/* The engine's part of staging for each share of a path: a disk at full depth, and as much on its
+ * way to and from GPUs meanwhile. */
+static unsigned staging_parts(const struct settings *s, unsigned gpus)
+{
+	return s->staging_bytes == 0 && gpus > 0 ? 2 : 1;
+}
+
 /* What nothing configured means: enough for all devices at full depth, but not a large part of a
  * small dram. */
 static uint64_t staging_default(const struct settings *s, unsigned gpus)
@@ -247,7 +254,7 @@ static uint64_t staging_default(const struct settings *s, unsigned gpus)
 	uint64_t total = gpus * STAGING_GPU_MAX, dram = dram_bytes(s);
 
 	if (o)
-		total = 2 * s->tiers.nvme.paths.count *
+		total = (1 + staging_parts(s, gpus)) * s->tiers.nvme.paths.count *
 			MIN(o->queue_depth * o->block_bytes, STAGING_SHARE_MAX);
 	if (dram > 0)
 		total = MIN(total, dram / STAGING_DRAM_PART);
@@ -263,7 +270,8 @@ void settings_staging(const struct settings *s, unsigned gpus, struct settings_s
 		return;
 	total = s->staging_bytes ? s->staging_bytes : staging_default(s, gpus);
 	if (paths > 0)
-		ret->share_bytes = ALIGN_DOWN(total / 2 / paths, GRANULE);
+		ret->share_bytes =
+			ALIGN_DOWN(total / (1 + staging_parts(s, gpus)) / paths, GRANULE);
 	ret->engine_bytes = ALIGN_DOWN(total - paths * ret->share_bytes, GRANULE);
 	ret->total_bytes = ret->engine_bytes + paths * ret->share_bytes;
 }

