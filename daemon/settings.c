@@ -181,8 +181,8 @@ const struct config_row settings_rows[] = {
 	  NULL, NULL },
 	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
-	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, 192 MiB with hbm, "
-	  "without nvme 64 MiB a GPU, at most an eighth of dram.",
+	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, "
+	  "192 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; four descriptors each.", NULL, NULL },
