@@ -198,7 +198,7 @@ START_TEST(a_bad_device_never_gives_wrong_bytes)
 	for (unsigned i = 0; i < 32; i++)
 		oracle_add(o, td, sizes[i % ARRAY_SIZE(sizes)]);
 	oracle_run(s, o, 3, getenv("TIERD_TEST_LONG") ? 60 : 6);
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	ck_assert_uint_gt(COUNTER(retries), 100);
 	oracle_close(o);
 	stop();

@@ -381,7 +381,7 @@ static void crowd(const char *config, bool no_nvme)
 	for (unsigned i = 0; i < 24; i++)
 		oracle_add(o, t, sizes[i % ARRAY_SIZE(sizes)]);
 	oracle_run(s, o, 4, getenv("TIERD_TEST_LONG") ? 60 : 4);
-	oracle_check_all(o, t);
+	oracle_check_all(s, o);
 	ck_assert_int_eq(tierd_stats(t, &stats), 0);
 	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_HBM], 0);
 	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_DRAM], 0);

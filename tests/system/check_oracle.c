@@ -73,7 +73,7 @@ START_TEST(bytes_stay_whole_while_everything_moves)
 	for (unsigned i = 0; i < 64; i++)
 		oracle_add(o, td, sizes[i % ARRAY_SIZE(sizes)]);
 	oracle_run(s, o, 4, seconds(8, 120));
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	moved_between_all_tiers();
 	stop(o);
 }
@@ -90,7 +90,7 @@ START_TEST(tensors_larger_than_dram_live_on_nvme_and_are_copied)
 	oracle_add(o, td, KIB(300));
 	oracle_add(o, td, KIB(900));
 	oracle_run(s, o, 3, seconds(4, 60));
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	stop(o);
 }
 END_TEST
@@ -111,7 +111,7 @@ START_TEST(tensors_of_a_layer_come_back_whole)
 		oracle_add(o, td, 28824000);
 	oracle_add(o, td, 5000);
 	oracle_run(s, o, 3, seconds(8, 60));
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	stop(o);
 }
 END_TEST
@@ -133,9 +133,9 @@ START_TEST(a_tensor_above_4_gib_comes_back_whole)
 	oracle_add(o, td, GIB(1));
 	oracle_rewrite(o, td, 0);
 	oracle_rewrite(o, td, 1); /* dram does not take both */
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	oracle_rewrite(o, td, 0);
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	stop(o);
 }
 END_TEST

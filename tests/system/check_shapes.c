@@ -103,7 +103,7 @@ START_TEST(tiers_of_every_shape_keep_bytes_whole)
 		start(shape->config);
 		add_odd(o, shape->bytes);
 		oracle_run(s, o, 4, seconds(1, 30));
-		oracle_check_all(o, td);
+		oracle_check_all(s, o);
 		stop(o);
 	}
 }
@@ -140,7 +140,7 @@ static void fault_run(const char *hbm, const char *dram, const char *nvme)
 	start(config);
 	add_odd(o, MIB(10));
 	oracle_run(s, o, 4, seconds(1, 30));
-	oracle_check_all(o, td);
+	oracle_check_all(s, o);
 	stop(o);
 }
 

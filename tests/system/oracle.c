@@ -465,17 +465,20 @@ void oracle_rewrite(struct oracle *o, struct tierd *td, uint32_t tensor)
 	op_write(&w, &o->tensor[tensor], true);
 }
 
-void oracle_check_all(struct oracle *o, struct tierd *td)
+static void check_body(struct system *s, void *arg)
 {
-	struct worker w = { .o = o, .td = td, .random = 1, .copy = malloc(COPY_MAX) };
+	struct oracle *o = arg;
+	struct worker w = { .o = o, .random = 1, .copy = malloc(COPY_MAX) };
 
+	if (!w.copy || tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &w.td) < 0)
+		die("oracle: open: %s", tierd_error(NULL));
 	for (uint32_t i = 0; i < o->count; i++) {
 		struct oracle_tensor *t = &o->tensor[i];
 
 		for (uint64_t at = 0; at < t->bytes; at += COPY_MAX) {
 			uint64_t bytes = MIN(t->bytes - at, COPY_MAX);
 
-			while (!went_well(&w, tierd_copy_out(td, t->handle, at, w.copy, bytes),
+			while (!went_well(&w, tierd_copy_out(w.td, t->handle, at, w.copy, bytes),
 					  "copy_out", t))
 				;
 			verify(o, t, at, bytes, w.copy, "at the end, copied out");
@@ -483,7 +486,15 @@ void oracle_check_all(struct oracle *o, struct tierd *td)
 		op_read(&w, t);
 		op_read(&w, t);
 	}
+	tierd_close(w.td);
 	free(w.copy);
+}
+
+void oracle_check_all(struct system *s, struct oracle *o)
+{
+	int patience_ms = 10 * (int)(answer_ns(o) / (int64_t)NS_PER_MS);
+
+	system_child_end(s, system_child(check_body, s, o), patience_ms);
 }
 
 void oracle_run(struct system *s, struct oracle *o, unsigned workers, unsigned seconds)

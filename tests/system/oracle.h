@@ -59,7 +59,8 @@ void oracle_work(struct system *s, struct oracle *o, unsigned seed);
 void oracle_run(struct system *s, struct oracle *o, unsigned workers, unsigned seconds);
 /* By one connection: every byte of one tensor anew. */
 void oracle_rewrite(struct oracle *o, struct tierd *t, uint32_t tensor);
-/* By one connection: all tensors in every place that takes them, and by copies. */
-void oracle_check_all(struct oracle *o, struct tierd *t);
+/* By one process: all tensors in every place that takes them, and by copies. It is not the test's
+ * own, which may have to fork again: no driver of a GPU survives that. */
+void oracle_check_all(struct system *s, struct oracle *o);
 
 #endif

@@ -171,8 +171,26 @@ static void read_lose(void)
 	fake.ctx[device].lose_at = number(end + 1, &end, "FAKE_CUDA_LOSE");
 }
 
+/* A driver does not survive a fork, and neither does the thread that steps. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&fake.lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static void in_the_child(void)
+{
+	fake.forked = fake.initialised;
+	pthread_mutex_unlock(&fake.lock);
+}
+
 static void setup(void)
 {
+	ASSERT(pthread_atfork(before_fork, after_fork, in_the_child) == 0);
 	list_init(&fake.streams);
 	list_init(&fake.events);
 	fake.manual = fake_env("FAKE_CUDA_AUTO", 1) == 0;
@@ -199,7 +217,7 @@ static CUresult permitted(enum fake_need need)
 {
 	const struct fake_ctx *ctx;
 
-	if (need >= NEED_INIT && !fake.initialised)
+	if (fake.forked || (need >= NEED_INIT && !fake.initialised))
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (need < NEED_CONTEXT)
 		return CUDA_SUCCESS;

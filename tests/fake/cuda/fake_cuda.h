@@ -15,6 +15,7 @@
  * by the process that made it, until handle and mappings there are gone; importers count nothing.
  * - New memory of a handle begins with poison in the first page of every 2 MiB, that of an
  *   allocation is all poison.
+ * - In a child that was forked after cuInit() every call is CUDA_ERROR_NOT_INITIALIZED.
  *
  * Variables of whole processes, read at the first call:
  *   FAKE_CUDA_DEVICES  how many devices there are (1); CUDA_VISIBLE_DEVICES chooses among them

@@ -93,6 +93,7 @@ struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t moved; /* something was queued, done or lost */
 	bool manual, initialised, worker;
+	bool forked; /* the child of a process that had initialised it */
 	int version, n_physical, n_devices;
 	uint64_t device_bytes, seed, seq, stream_ids;
 	struct fake_ctx ctx[FAKE_DEVICES_MAX];
