@@ -18,6 +18,7 @@
 
 #define SLAB_LEAST MIB(64)
 #define SLAB_MOST  MIB(256) /* of the default */
+#define SLABS_MOST 65536u   /* as many as a client takes (libclient/slab.c) */
 
 static const struct config_row name_rows[] = {
 	{ "device", CONFIG_TEXT, offsetof(struct gpu_name, device), NULL, NULL, NULL,
@@ -36,10 +37,10 @@ const struct config_row gpu_rows[] = {
 	{ "devices", CONFIG_LIST, offsetof(struct gpu_config, devices), NULL, NULL, "16", 0,
 	  "Which GPUs; empty: all that the driver shows. A MIG instance is a GPU.", NULL,
 	  &name_sub },
-	{ "size", CONFIG_BYTES, offsetof(struct gpu_config, size), NULL, "64MiB", NULL,
+	{ "size", CONFIG_BYTES, offsetof(struct gpu_config, size), NULL, "2MiB", NULL,
 	  CONFIG_REQUIRED, "Bytes of each GPU's memory, or % of it; rounded down to whole slabs. "
 	  "It is taken as it is wanted.", NULL, NULL },
-	{ "slab", CONFIG_SIZE, offsetof(struct gpu_config, slab_bytes), NULL, "64MiB", "1GiB", 0,
+	{ "slab", CONFIG_SIZE, offsetof(struct gpu_config, slab_bytes), NULL, "2MiB", "1GiB", 0,
 	  "What is taken and given back at a time, a power of two. Not set: a quarter of `size`, "
 	  "64MiB to 256MiB.", NULL, NULL },
 	{ "spin", CONFIG_DURATION, offsetof(struct gpu_config, spin_ns), "0us", NULL, "1s", 0,
@@ -148,6 +149,11 @@ static int check_slab(const struct gpu *g, uint64_t slab, uint64_t bytes, struct
 		return err_set(err, EINVAL,
 			       "%s: size of %" PRIu64 " bytes: it must hold a slab of %" PRIu64,
 			       g->base.name, bytes, slab);
+	if (bytes / slab > SLABS_MOST)
+		return err_set(err, EINVAL,
+			       "%s: size of %" PRIu64 " bytes: in slabs of %" PRIu64
+			       " bytes there may be %u of them",
+			       g->base.name, bytes, slab, SLABS_MOST);
 	return 0;
 }
 

@@ -183,6 +183,19 @@ START_TEST(forged_ring_entries_harm_their_sender_alone)
 }
 END_TEST
 
+/* Of arenas behind one descriptor; a GPU's slabs have no holes. */
+static void punch(const struct wire *w)
+{
+	unsigned fd = HELLO_FDS;
+
+	for (unsigned a = 0; a < w->reply.arenas; a++)
+		if (w->reply.arena[a].slab_bytes == 0)
+			ck_assert_int_eq(fallocate(w->fds[fd++],
+						   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+						   (off_t)w->reply.arena[a].bytes),
+					 0);
+}
+
 /* A client can punch holes into arenas that it has mapped: bytes of its domain go, the daemon
  * stays. */
 START_TEST(holes_in_the_arenas_lose_bytes_and_not_the_daemon)
@@ -204,12 +217,8 @@ START_TEST(holes_in_the_arenas_lose_bytes_and_not_the_daemon)
 			memset(v.data, (int)i, v.bytes);
 			tierd_release(td, &v);
 			/* While write-backs of the ones before are on their way. */
-			for (unsigned a = 0; a < w.reply.arenas && round < 2; a++)
-				ck_assert_int_eq(
-					fallocate(w.fds[HELLO_FDS + a],
-						  FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-						  (off_t)w.reply.arena[a].bytes),
-					0);
+			if (round < 2)
+				punch(&w);
 		}
 		for (unsigned i = 0; i < ARRAY_SIZE(tensors); i++) {
 			ck_assert_int_eq(

@@ -129,6 +129,19 @@ START_TEST(bytes_stay_whole_on_gpus)
 }
 END_TEST
 
+START_TEST(more_slabs_than_a_client_takes_are_refused)
+{
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	setenv("FAKE_CUDA_BYTES", "274877906944", 1);
+	system_prepare(s, "tiers:\n"
+			  "  hbm: {backend: cuda, size: 129GiB, slab: 2MiB}\n"
+			  "  dram: {size: 64MiB}\n");
+	ck_assert_int_eq(system_run_again(s), 1);
+	ck_assert(system_log_has(s, "in slabs of 2097152 bytes there may be 65536 of them"));
+	system_stop(s);
+}
+END_TEST
+
 /* ---- trouble --------------------------------------------------------------------------------- */
 
 static void two_slabs_fail(void)
@@ -206,5 +219,6 @@ START_TEST(a_lost_gpu_takes_what_stood_there_alone)
 }
 END_TEST
 
-UNIT_MAIN("cuda", bytes_go_through_gpus_and_back, bytes_stay_whole_on_gpus,
-	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone)
+UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_gpus_and_back,
+	  bytes_stay_whole_on_gpus, a_gpu_without_memory_is_full_for_a_while,
+	  a_lost_gpu_takes_what_stood_there_alone)

@@ -50,18 +50,47 @@ void system_fail(const struct system *s, const char *format, ...)
 	abort();
 }
 
+/* Puts a tier that the fake driver has in place of one of memory: the same size in whole slabs, and
+ * as many GPUs. Returns what follows in the text. */
+static const char *hbm_write(FILE *f, const char *at)
+{
+	static const char *const of_memory[] = { ", slab: ", ", physical: ", ", devices: " };
+	const char *devices = "1";
+	unsigned mib = 0;
+	int n = 0;
+
+	ck_assert_msg(sscanf(at, "backend: memory, size: %uMiB%n", &mib, &n) == 1 && n > 0, "%s",
+		      at);
+	fprintf(f, "backend: cuda, size: %uMiB, slab: 2MiB", mib + mib % 2);
+	at += n;
+	for (unsigned i = 0; i < ARRAY_SIZE(of_memory); i++)
+		if (strncmp(at, of_memory[i], strlen(of_memory[i])) == 0) {
+			devices = i == 2 ? at + strlen(of_memory[i]) : devices;
+			at += 1 + strcspn(at + 1, ",}");
+		}
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	setenv("FAKE_CUDA_DEVICES", (char[]){ devices[0], '\0' }, 1);
+	return at;
+}
+
 static void config_write(const struct system *s, const char *config)
 {
+	const char *hbm = getenv("TIERD_TEST_HBM");
 	FILE *f = fopen(s->config, "w");
-	const char *at;
 
 	ck_assert_ptr_nonnull(f);
 	fprintf(f, "socket: %s\n", s->socket);
-	while ((at = strstr(config, "@NVME@")) != NULL) {
-		fprintf(f, "%.*s%s", (int)(at - config), config, s->nvme);
-		config = at + strlen("@NVME@");
+	while (*config != '\0') {
+		if (strncmp(config, "@NVME@", strlen("@NVME@")) == 0) {
+			fputs(s->nvme, f);
+			config += strlen("@NVME@");
+		} else if (hbm && strcmp(hbm, "cuda") == 0 &&
+			   strncmp(config, "backend: memory", strlen("backend: memory")) == 0) {
+			config = hbm_write(f, config);
+		} else {
+			fputc(*config++, f);
+		}
 	}
-	fputs(config, f);
 	ck_assert_int_eq(fclose(f), 0);
 }
 
