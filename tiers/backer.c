@@ -17,9 +17,9 @@ static struct xfer *take(struct backer *b)
 	struct list *entry;
 
 	pthread_mutex_lock(&b->lock);
-	while (list_empty(&b->queued) && !b->ending)
+	while (list_empty(&b->slabs) && list_empty(&b->pins) && !b->ending)
 		pthread_cond_wait(&b->more, &b->lock);
-	entry = list_pop_front(&b->queued);
+	entry = list_pop_front(list_empty(&b->slabs) ? &b->pins : &b->slabs);
 	pthread_mutex_unlock(&b->lock);
 	return entry != NULL ? list_entry(entry, struct xfer, link) : NULL;
 }
@@ -40,20 +40,31 @@ static void give(struct backer *b, struct xfer *x)
 	ASSERT(n == (ssize_t)sizeof(one));
 }
 
+static void say_started(struct backer *b, int r)
+{
+	pthread_mutex_lock(&b->lock);
+	b->start_result = r;
+	b->started = true;
+	pthread_cond_signal(&b->more);
+	pthread_mutex_unlock(&b->lock);
+}
+
 static void *backer_main(void *arg)
 {
 	struct backer *b = arg;
 	struct xfer *x;
+	int r = b->ops->begin != NULL ? b->ops->begin(b->ctx, b->start_err) : 0;
 
-	while ((x = take(b)) != NULL) {
-		b->work(b->ctx, x);
+	say_started(b, r);
+	while (r == 0 && (x = take(b)) != NULL) {
+		b->ops->work(b->ctx, x);
 		give(b, x);
 	}
 	return NULL;
 }
 
 /* Signals are the control thread's business, as in lanes. */
-static int thread_start(struct backer *b, const char *name)
+static int thread_start(struct backer *b, const char *name, struct err *err)
 {
 	sigset_t all, was;
 	char comm[16];
@@ -64,31 +75,43 @@ static int thread_start(struct backer *b, const char *name)
 	r = pthread_create(&b->thread, NULL, backer_main, b);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (r != 0)
-		return -r;
+		return err_set(err, r, "%s: thread of its helper: %s", name, strerror(r));
 	snprintf(comm, sizeof(comm), "slabs %.9s", name);
 	pthread_setname_np(b->thread, comm);
-	return 0;
+	pthread_mutex_lock(&b->lock);
+	while (!b->started)
+		pthread_cond_wait(&b->more, &b->lock);
+	pthread_mutex_unlock(&b->lock);
+	if (b->start_result < 0)
+		pthread_join(b->thread, NULL);
+	return b->start_result;
 }
 
-int backer_start(struct backer *b, const char *name, void (*work)(void *ctx, struct xfer *x),
-		 void *ctx, struct err *err)
+static void destroy(struct backer *b)
+{
+	pthread_cond_destroy(&b->more);
+	pthread_mutex_destroy(&b->lock);
+	close(b->fd);
+}
+
+int backer_start(struct backer *b, const char *name, const struct backer_ops *ops, void *ctx,
+		 struct err *err)
 {
 	int r;
 
-	*b = (struct backer){ .work = work, .ctx = ctx };
-	list_init(&b->queued);
+	*b = (struct backer){ .ops = ops, .ctx = ctx, .start_err = err };
+	list_init(&b->slabs);
+	list_init(&b->pins);
 	list_init(&b->done);
 	b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (b->fd < 0)
 		return err_set(err, errno, "%s: eventfd of its helper: %m", name);
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_cond_init(&b->more, NULL);
-	r = thread_start(b, name);
-	if (r < 0) {
-		close(b->fd);
-		return err_set(err, -r, "%s: thread of its helper: %s", name, strerror(-r));
-	}
-	return 0;
+	r = thread_start(b, name, err);
+	if (r < 0)
+		destroy(b);
+	return r;
 }
 
 void backer_stop(struct backer *b)
@@ -98,16 +121,14 @@ void backer_stop(struct backer *b)
 	pthread_cond_signal(&b->more);
 	pthread_mutex_unlock(&b->lock);
 	pthread_join(b->thread, NULL);
-	ASSERT(list_empty(&b->queued) && list_empty(&b->done));
-	pthread_cond_destroy(&b->more);
-	pthread_mutex_destroy(&b->lock);
-	close(b->fd);
+	ASSERT(list_empty(&b->slabs) && list_empty(&b->pins) && list_empty(&b->done));
+	destroy(b);
 }
 
 void backer_queue(struct backer *b, struct xfer *x)
 {
 	pthread_mutex_lock(&b->lock);
-	list_push_back(&b->queued, &x->link);
+	list_push_back(x->op == XFER_PIN ? &b->pins : &b->slabs, &x->link);
 	pthread_cond_signal(&b->more);
 	pthread_mutex_unlock(&b->lock);
 }
@@ -118,7 +139,7 @@ unsigned backer_reap(struct backer *b, struct xfer **done, unsigned max)
 	uint64_t count;
 	unsigned n = 0;
 
-	if (atomic_load(&b->finished) == 0 || max == 0)
+	if (!backer_ready(b) || max == 0)
 		return 0;
 	pthread_mutex_lock(&b->lock);
 	for (; n < max && (entry = list_pop_front(&b->done)) != NULL; n++)

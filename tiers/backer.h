@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The helper thread of a tier, which makes slabs of memory and gives them back while the lane
- * copies on. The lane's thread lends it BACKs and UNBACKs; they come back in order. Each takes
- * milliseconds or more, so the two threads share two lists behind a lock.
+ * The helper thread of a tier, which makes slabs of memory, gives them back and registers them
+ * while the lane copies on. The lane's thread lends it BACKs, UNBACKs and PINs. PINs go last:
+ * somebody waits for the room of a slab, while registration only makes copies faster; otherwise
+ * they come back in order. Each takes up to a second, so the two threads share lists behind a lock.
  */
 #ifndef TIERD_TIERS_BACKER_H
 #define TIERD_TIERS_BACKER_H
@@ -15,9 +16,14 @@
 #include "base/list.h"
 #include "tiers/tier.h"
 
+/* On the helper thread. */
+struct backer_ops {
+	int (*begin)(void *ctx, struct err *err); /* optional: before anything else */
+	void (*work)(void *ctx, struct xfer *x);  /* sets result and cause */
+};
+
 struct backer {
-	/* On the helper thread: sets result and cause. */
-	void (*work)(void *ctx, struct xfer *x);
+	const struct backer_ops *ops;
 	void *ctx;
 	pthread_t thread;
 	int fd; /* an eventfd, readable when there is something to reap */
@@ -25,16 +31,22 @@ struct backer {
 	/* Behind the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct list queued, done;
-	bool ending;
+	struct list slabs, pins, done;
+	bool started, ending;
+	int start_result;
+	struct err *start_err; /* of begin(), until `started` */
 };
 
-/* All are called by the lane's thread. */
-int backer_start(struct backer *b, const char *name, void (*work)(void *ctx, struct xfer *x),
-		 void *ctx, struct err *err);
+/* All are called by the lane's thread. What begin() fails with, start fails with. */
+int backer_start(struct backer *b, const char *name, const struct backer_ops *ops, void *ctx,
+		 struct err *err);
 /* Everything that was lent must have come back. */
 void backer_stop(struct backer *b);
 void backer_queue(struct backer *b, struct xfer *x);
+static inline bool backer_ready(const struct backer *b)
+{
+	return atomic_load(&b->finished) > 0;
+}
 /* Does not block; costs one load where nothing came. */
 unsigned backer_reap(struct backer *b, struct xfer **done, unsigned max);
 

@@ -4,18 +4,18 @@
  *
  *   C  opens and closes; asks for descriptors of slabs that have come back;
  *   L  the lane: streams, copies, completions, and which host memory is registered;
- *   H  the helper of the lane: what takes long and would hold up copies (slabs, registration).
+ *   H  the helper of the lane (tiers/backer.h): what takes the driver long (slabs, registration).
  *
- * H has an xfer from gpu_helper_give() until gpu_helper_take(), and with it the slab or the host
- * memory that it names.
+ * H has an xfer from backer_queue() until backer_reap(), and with it the slab or the host memory
+ * that it names.
  */
 #ifndef TIERD_TIERS_GPU_INSIDE_H
 #define TIERD_TIERS_GPU_INSIDE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/cuda.h"
+#include "tiers/backer.h"
 #include "tiers/gpu.h"
 
 #define GPUS_MAX         16
@@ -97,22 +97,6 @@ struct gpu_stream {
 	unsigned ask_failures; /* in a row */
 };
 
-/* ---- the helper ----------------------------------------------------------------------------- */
-
-struct gpu_helper {
-	pthread_t thread;
-	/* The one lock: a few xfers a second cross it, and H waits for the driver outside of it. */
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	struct list slabs, pins; /* lent, slabs first */
-	struct list done;
-	bool started, stop;
-	int start_result;
-	struct err *start_err;
-	_Atomic uint32_t done_count;
-	int done_fd; /* readable while something is done */
-};
-
 struct gpu {
 	struct tier_base base;
 	const struct gpu_config *config;
@@ -127,7 +111,7 @@ struct gpu {
 	struct gpu_slab *slabs;
 	_Atomic uint32_t lost; /* the CUresult after which nothing works here */
 	struct gpu_memory memory;
-	struct gpu_helper helper;
+	struct backer helper;
 	/* The lane's. */
 	int wake_fd;
 	struct gpu_stream streams[GPU_STREAMS];
@@ -169,12 +153,6 @@ void gpu_pin_run(struct gpu *g, char *base, uint64_t bytes);
 void gpu_pin_done(struct gpu *g, const char *base, uint64_t bytes);
 /* L. How many of `bytes` from `host` on one copy may take. */
 uint64_t gpu_pin_span(const struct gpu *g, const void *host, uint64_t bytes);
-
-/* L. */
-int gpu_helper_start(struct gpu *g, struct err *err);
-void gpu_helper_stop(struct gpu *g);
-void gpu_helper_give(struct gpu *g, struct xfer *x);
-unsigned gpu_helper_take(struct gpu *g, struct xfer **done, unsigned max);
 
 /* L. */
 int gpu_stream_open(struct gpu *g, enum gpu_stream_use use, struct err *err);

@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -23,7 +22,7 @@
 #define SLEEP_MAX_NS NS_PER_MS
 #define LOOKS        32 /* at the words, before the eventfds are looked at */
 
-/* ---- start and stop ------------------------------------------------------------------------- */
+/* ---- what the lane works with --------------------------------------------------------------- */
 
 /* Words, a block of zeros, one of ones, a bounce buffer a stream. */
 static int block_open(struct gpu *g, struct err *err)
@@ -67,6 +66,27 @@ static int streams_open(struct gpu *g, struct err *err)
 	return r;
 }
 
+/* ---- the helper ----------------------------------------------------------------------------- */
+
+static int helper_begin(void *ctx, struct err *err)
+{
+	struct gpu *g = ctx;
+
+	return gpu_check(g, g->cuda->ctx_set_current(g->context), err, "cuCtxSetCurrent");
+}
+
+static void helper_work(void *ctx, struct xfer *x)
+{
+	if (x->op == XFER_PIN)
+		gpu_pin_run(ctx, x->host, x->bytes);
+	else
+		gpu_slab_run(ctx, x);
+}
+
+static const struct backer_ops helper_ops = { helper_begin, helper_work };
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
 static int memory_start(struct gpu *g, struct err *err)
 {
 	int r = gpu_pin_start(g);
@@ -74,7 +94,7 @@ static int memory_start(struct gpu *g, struct err *err)
 	if (r < 0)
 		err_set(err, ENOMEM, "%s: no memory for its registrations", g->base.name);
 	if (r == 0)
-		r = gpu_helper_start(g, err);
+		r = backer_start(&g->helper, g->base.name, &helper_ops, g, err);
 	if (r < 0)
 		gpu_pin_stop(g);
 	return r;
@@ -128,7 +148,7 @@ void gpu_lane_stop(struct tier *t)
 	struct gpu *g = gpu_of(t);
 	struct err err = ERR_INIT;
 
-	gpu_helper_stop(g);
+	backer_stop(&g->helper);
 	for (unsigned i = 0; i < GPU_STREAMS; i++)
 		gpu_stream_close(g, i);
 	gpu_pin_stop(g);
@@ -151,7 +171,7 @@ int gpu_lane_queue(struct tier *t, struct xfer *x)
 			 g->base.name, (unsigned long long)(x->bytes >> 20));
 		list_push_back(&g->unpinned, &x->link);
 	} else if (x->op >= XFER_BACK) {
-		gpu_helper_give(g, x);
+		backer_queue(&g->helper, x);
 	}
 	return 0;
 }
@@ -163,7 +183,7 @@ void gpu_lane_commit(struct tier *t)
 
 static unsigned take_helped(struct gpu *g, struct xfer **done, unsigned max)
 {
-	unsigned n = gpu_helper_take(g, done, max);
+	unsigned n = backer_reap(&g->helper, done, max);
 
 	for (unsigned i = 0; i < n; i++)
 		if (done[i]->op == XFER_PIN)
@@ -193,7 +213,7 @@ unsigned gpu_lane_reap(struct tier *t, struct xfer **done, unsigned max)
 
 static bool anything_ready(struct gpu *g)
 {
-	if (atomic_load(&g->helper.done_count) > 0 || !list_empty(&g->unpinned))
+	if (backer_ready(&g->helper) || !list_empty(&g->unpinned))
 		return true;
 	for (unsigned i = 0; i < GPU_STREAMS; i++)
 		if (gpu_stream_ready(&g->streams[i]))
@@ -243,27 +263,16 @@ static int64_t pause_ns(const struct gpu *g, uint64_t now)
 	return (int64_t)MIN((now - due) / 4, SLEEP_MAX_NS);
 }
 
-static void drain(int fd)
-{
-	uint64_t count;
-	ssize_t n = read(fd, &count, sizeof(count));
-
-	ASSERT(n == (ssize_t)sizeof(count) || errno == EAGAIN || errno == EINTR);
-}
-
-/* Whether one of the eventfds is readable within the pause. The helper's is drained here, after
- * which its work is in the done list or was taken already. */
+/* Whether one of the eventfds is readable within the pause. */
 static bool woken(struct gpu *g, int64_t pause)
 {
 	struct pollfd fds[2] = { { .fd = g->wake_fd, .events = POLLIN },
-				 { .fd = g->helper.done_fd, .events = POLLIN } };
+				 { .fd = g->helper.fd, .events = POLLIN } };
 	struct timespec t = { (time_t)(pause / (int64_t)NS_PER_S),
 			      (long)(pause % (int64_t)NS_PER_S) };
 	int n = ppoll(fds, 2, pause < 0 ? NULL : &t, NULL);
 
 	ASSERT(n >= 0 || errno == EINTR);
-	if (n > 0 && (fds[1].revents & POLLIN))
-		drain(g->helper.done_fd);
 	return n > 0;
 }
 

@@ -138,6 +138,8 @@ static void work(void *ctx, struct xfer *x)
 	snprintf(x->cause, sizeof(x->cause), "%.*s", (int)sizeof(x->cause) - 1, err.text);
 }
 
+static const struct backer_ops helper_ops = { .work = work };
+
 /* ---- the lane ------------------------------------------------------------------------------ */
 
 int mapped_lane_start(struct tier *t, int wake_fd, struct err *err)
@@ -146,7 +148,9 @@ int mapped_lane_start(struct tier *t, int wake_fd, struct err *err)
 
 	m->wake_fd = wake_fd;
 	m->ready_ns = 0;
-	return m->base.slab_bytes > 0 ? backer_start(&m->backer, m->base.name, work, m, err) : 0;
+	if (m->base.slab_bytes == 0)
+		return 0;
+	return backer_start(&m->backer, m->base.name, &helper_ops, m, err);
 }
 
 void mapped_lane_stop(struct tier *t)
