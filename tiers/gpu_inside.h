@@ -130,6 +130,9 @@ static inline bool gpu_is_lost(struct gpu *g)
 }
 /* Checks a result: cuda_check(), and gpu_lose() where it means that. Any thread. */
 int gpu_check(struct gpu *g, CUresult result, struct err *err, const char *what);
+/* Of a call whose failure nobody can mend, as of one that gives something back: it is said, unless
+ * the device is lost, which was. Any thread. */
+void gpu_say(struct gpu *g, CUresult result, const char *what);
 /* Sets what failed of an xfer: "write of 4096 bytes at 0x0: hbm0: CUDA_ERROR_NAME". Any thread. */
 void gpu_fail(struct gpu *g, struct xfer *x, CUresult result);
 

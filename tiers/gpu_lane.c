@@ -46,11 +46,7 @@ static int block_open(struct gpu *g, struct err *err)
 
 static void block_close(struct gpu *g)
 {
-	struct err err = ERR_INIT;
-
-	if (gpu_check(g, g->cuda->mem_free_host(g->block), &err, "cuMemFreeHost") < 0 &&
-	    !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
+	gpu_say(g, g->cuda->mem_free_host(g->block), "cuMemFreeHost");
 	g->block = NULL;
 }
 
@@ -139,23 +135,20 @@ int gpu_lane_start(struct tier *t, int wake_fd, struct err *err)
 		return r;
 	r = start_in_context(g, err);
 	if (r < 0)
-		gpu_check(g, g->cuda->ctx_set_current(NULL), NULL, "cuCtxSetCurrent");
+		gpu_say(g, g->cuda->ctx_set_current(NULL), "cuCtxSetCurrent");
 	return r;
 }
 
 void gpu_lane_stop(struct tier *t)
 {
 	struct gpu *g = gpu_of(t);
-	struct err err = ERR_INIT;
 
 	backer_stop(&g->helper);
 	for (unsigned i = 0; i < GPU_STREAMS; i++)
 		gpu_stream_close(g, i);
 	gpu_pin_stop(g);
 	block_close(g);
-	if (gpu_check(g, g->cuda->ctx_set_current(NULL), &err, "cuCtxSetCurrent") < 0 &&
-	    !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
+	gpu_say(g, g->cuda->ctx_set_current(NULL), "cuCtxSetCurrent");
 }
 
 /* ---- xfers ---------------------------------------------------------------------------------- */

@@ -89,6 +89,14 @@ int gpu_check(struct gpu *g, CUresult result, struct err *err, const char *what)
 	return cuda_check(g->cuda, result, err, "%s: %s", g->base.name, what);
 }
 
+void gpu_say(struct gpu *g, CUresult result, const char *what)
+{
+	struct err err = ERR_INIT;
+
+	if (gpu_check(g, result, &err, what) < 0 && !gpu_is_lost(g))
+		log_warn(TIER, "%s", err.text);
+}
+
 /* What is too long is cut off. */
 static void say_cause(struct xfer *x, const char *fmt, ...) PRINTF(2, 3);
 static void say_cause(struct xfer *x, const char *fmt, ...)
@@ -265,7 +273,7 @@ static int reserve(struct gpu *g, struct err *err)
 		return r;
 	r = gpu_check(g, cuda->mem_address_reserve(&g->range, g->base.bytes, 0, 0, 0), err,
 		      "cuMemAddressReserve");
-	gpu_check(g, cuda->ctx_pop(&was), NULL, "cuCtxPopCurrent");
+	gpu_say(g, cuda->ctx_pop(&was), "cuCtxPopCurrent");
 	return r;
 }
 
@@ -327,8 +335,7 @@ static int open_device(struct gpu *g, struct err *err)
 		return r;
 	r = reserve(g, err);
 	if (r < 0)
-		gpu_check(g, g->cuda->primary_ctx_release(g->device), NULL,
-			  "cuDevicePrimaryCtxRelease");
+		gpu_say(g, g->cuda->primary_ctx_release(g->device), "cuDevicePrimaryCtxRelease");
 	return r;
 }
 
@@ -384,26 +391,18 @@ static int gpu_open(const void *config, unsigned index, const struct topology *t
 	return r;
 }
 
-static void undo(struct gpu *g, CUresult result, const char *what)
-{
-	struct err err = ERR_INIT;
-
-	if (gpu_check(g, result, &err, what) < 0 && !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
-}
-
 static void gpu_close(struct tier *t)
 {
 	struct gpu *g = gpu_of(t);
 	CUcontext was;
 
-	undo(g, g->cuda->ctx_push(g->context), "cuCtxPushCurrent");
+	gpu_say(g, g->cuda->ctx_push(g->context), "cuCtxPushCurrent");
 	for (uint64_t i = 0; i < g->base.bytes / g->base.slab_bytes; i++)
 		if (g->slabs[i].fd >= 0)
 			gpu_slab_free(g, (unsigned)i);
-	undo(g, g->cuda->mem_address_free(g->range, g->base.bytes), "cuMemAddressFree");
-	undo(g, g->cuda->ctx_pop(&was), "cuCtxPopCurrent");
-	undo(g, g->cuda->primary_ctx_release(g->device), "cuDevicePrimaryCtxRelease");
+	gpu_say(g, g->cuda->mem_address_free(g->range, g->base.bytes), "cuMemAddressFree");
+	gpu_say(g, g->cuda->ctx_pop(&was), "cuCtxPopCurrent");
+	gpu_say(g, g->cuda->primary_ctx_release(g->device), "cuDevicePrimaryCtxRelease");
 	destroy(g);
 }
 

@@ -155,11 +155,8 @@ void gpu_pin_stop(struct gpu *g)
 	while (!list_empty(&m->pinned)) {
 		struct gpu_pinned *p =
 			list_entry(list_pop_front(&m->pinned), struct gpu_pinned, link);
-		struct err err = ERR_INIT;
 
-		if (gpu_check(g, g->cuda->mem_host_unregister(p->base), &err,
-			      "cuMemHostUnregister") < 0)
-			log_warn(TIER, "%s", err.text);
+		gpu_say(g, g->cuda->mem_host_unregister(p->base), "cuMemHostUnregister");
 		free(p);
 	}
 	free(m->borders);

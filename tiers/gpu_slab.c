@@ -18,15 +18,6 @@ static CUdeviceptr place_of(const struct gpu *g, unsigned i)
 	return g->range + i * g->base.slab_bytes;
 }
 
-/* Undoing cannot fail in any way that could be mended: it is said, and what is lost is lost. */
-static void undo(struct gpu *g, CUresult result, const char *what)
-{
-	struct err err = ERR_INIT;
-
-	if (gpu_check(g, result, &err, what) < 0 && !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
-}
-
 static CUresult slab_map(struct gpu *g, unsigned i, CUmemGenericAllocationHandle handle,
 			 int *ret_fd)
 {
@@ -45,7 +36,7 @@ static CUresult slab_map(struct gpu *g, unsigned i, CUmemGenericAllocationHandle
 		result = cuda->mem_export(ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 					  0);
 	if (result != CUDA_SUCCESS)
-		undo(g, cuda->mem_unmap(at, bytes), "cuMemUnmap");
+		gpu_say(g, cuda->mem_unmap(at, bytes), "cuMemUnmap");
 	return result;
 }
 
@@ -64,7 +55,7 @@ static CUresult slab_make(struct gpu *g, unsigned i)
 		return result;
 	result = slab_map(g, i, handle, &fd);
 	if (result != CUDA_SUCCESS) {
-		undo(g, g->cuda->mem_release(handle), "cuMemRelease");
+		gpu_say(g, g->cuda->mem_release(handle), "cuMemRelease");
 		return result;
 	}
 	ASSERT(fd >= 0);
@@ -79,8 +70,8 @@ void gpu_slab_free(struct gpu *g, unsigned i)
 	struct gpu_slab *slab = &g->slabs[i];
 
 	ASSERT(slab->fd >= 0);
-	undo(g, g->cuda->mem_unmap(place_of(g, i), g->base.slab_bytes), "cuMemUnmap");
-	undo(g, g->cuda->mem_release(slab->handle), "cuMemRelease");
+	gpu_say(g, g->cuda->mem_unmap(place_of(g, i), g->base.slab_bytes), "cuMemUnmap");
+	gpu_say(g, g->cuda->mem_release(slab->handle), "cuMemRelease");
 	close(slab->fd);
 	*slab = (struct gpu_slab){ .fd = -1 };
 }

@@ -74,15 +74,10 @@ int gpu_stream_open(struct gpu *g, enum gpu_stream_use use, struct err *err)
 void gpu_stream_close(struct gpu *g, enum gpu_stream_use use)
 {
 	struct gpu_stream *s = &g->streams[use];
-	struct err err = ERR_INIT;
 
 	ASSERT(s->reaped == s->taken && s->in_flight == 0);
-	if (gpu_check(g, g->cuda->stream_synchronize(s->stream), &err, "cuStreamSynchronize") < 0 &&
-	    !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
-	if (gpu_check(g, g->cuda->stream_destroy(s->stream), &err, "cuStreamDestroy") < 0 &&
-	    !gpu_is_lost(g))
-		log_warn(TIER, "%s", err.text);
+	gpu_say(g, g->cuda->stream_synchronize(s->stream), "cuStreamSynchronize");
+	gpu_say(g, g->cuda->stream_destroy(s->stream), "cuStreamDestroy");
 	s->stream = NULL;
 }
 
@@ -218,7 +213,6 @@ static bool must_ask(struct gpu_stream *s, uint64_t now)
 static void ask(struct gpu *g, struct gpu_stream *s, uint64_t now)
 {
 	CUresult result = g->cuda->stream_query(s->stream);
-	struct err err = ERR_INIT;
 
 	s->asked_ns = now;
 	if (result == CUDA_SUCCESS) {
@@ -229,8 +223,7 @@ static void ask(struct gpu *g, struct gpu_stream *s, uint64_t now)
 		s->ask_failures = 0;
 		return;
 	}
-	gpu_check(g, result, &err, "cuStreamQuery");
-	log_warn(TIER, "%s", err.text);
+	gpu_say(g, result, "cuStreamQuery");
 	if (++s->ask_failures == ASK_FAILURES)
 		gpu_lose(g, result);
 }

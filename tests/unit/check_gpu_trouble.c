@@ -7,9 +7,12 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cuda.h"
+#include "base/log.h"
 
 START_TEST(memory_that_cannot_be_registered_is_used_as_it_is)
 {
@@ -94,6 +97,36 @@ END_TEST
 START_TEST(a_gpu_lost_late_gives_all_back_and_the_other_goes_on)
 {
 	lose(12);
+}
+END_TEST
+
+/* How many lines lose() writes to the log. */
+static unsigned lines_of_loss(void)
+{
+	FILE *f = tmpfile();
+	int was = dup(STDERR_FILENO);
+	unsigned n = 0;
+	char line[512];
+
+	ck_assert(f != NULL && was >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
+	log_configure("warn");
+	lose(5);
+	log_flush();
+	fflush(stderr);
+	dup2(was, STDERR_FILENO);
+	close(was);
+	rewind(f);
+	while (fgets(line, sizeof(line), f) != NULL) {
+		ck_assert_msg(strstr(line, " is lost: ") != NULL, "%s", line);
+		n++;
+	}
+	fclose(f);
+	return n;
+}
+
+START_TEST(a_lost_gpu_is_told_of_once)
+{
+	ck_assert_uint_eq(lines_of_loss(), 1);
 }
 END_TEST
 
@@ -202,5 +235,6 @@ UNIT_MAIN_WITH(gpu_rig_begin, gpu_rig_end, "gpu_trouble",
 	       memory_that_cannot_be_registered_is_used_as_it_is,
 	       a_gpu_lost_before_a_copy_gives_all_back_and_the_other_goes_on,
 	       a_gpu_lost_among_copies_gives_all_back_and_the_other_goes_on,
-	       a_gpu_lost_late_gives_all_back_and_the_other_goes_on, every_call_may_fail_once,
-	       every_call_may_find_the_device_lost, what_cannot_be_given_back_is_left_alone)
+	       a_gpu_lost_late_gives_all_back_and_the_other_goes_on, a_lost_gpu_is_told_of_once,
+	       every_call_may_fail_once, every_call_may_find_the_device_lost,
+	       what_cannot_be_given_back_is_left_alone)
