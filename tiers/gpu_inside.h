@@ -93,6 +93,7 @@ struct gpu_stream {
 	unsigned ways;        /* up, down: of what it has */
 	uint64_t rate;        /* bytes a second, as seen */
 	uint64_t progress_ns; /* when something came back or nothing was there before */
+	uint64_t looked_ns;   /* when its words were last looked at by gpu_stream_look() */
 	uint64_t asked_ns;
 	unsigned ask_failures; /* in a row */
 };
@@ -119,6 +120,7 @@ struct gpu {
 	unsigned char *zeros, *ones;
 	struct list unpinned; /* PINs for which there was no memory, to be given back */
 	uint64_t active_ns;   /* when there was last something to do */
+	uint64_t looked_ns;   /* when a look of wait() found nothing */
 };
 
 struct gpu *gpu_of(struct tier *t);

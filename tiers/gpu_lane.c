@@ -277,6 +277,7 @@ void gpu_lane_wait(struct tier *t, int64_t timeout_ns)
 	while (!ready_soon(g)) {
 		int64_t pause = pause_ns(g, now), left;
 
+		g->looked_ns = now;
 		if (timeout_ns >= 0) {
 			left = timeout_ns - (int64_t)(now - begin);
 			if (left <= 0)

@@ -155,21 +155,26 @@ static void group_close(struct gpu *g, struct gpu_stream *s)
 	s->open = (struct gpu_group){ 0 };
 }
 
-static void learn_rate(struct gpu_stream *s, const struct gpu_group *group, uint64_t now)
+/* It ended between the last look and now: half-way, for want of better. A lane that slept too long
+ * because it expected too little would else find what it had expected. */
+static void learn_rate(const struct gpu *g, struct gpu_stream *s, const struct gpu_group *group,
+		       uint64_t now)
 {
 	uint64_t begin = MAX(group->begin_ns, s->progress_ns), rate;
+	uint64_t looked = MAX(begin, MAX(g->looked_ns, s->looked_ns));
+	uint64_t end = now - (now - MIN(looked, now)) / 2;
 
-	if (group->bytes < RATE_BYTES || now <= begin)
+	if (group->bytes < RATE_BYTES || end <= begin)
 		return;
-	rate = (uint64_t)((double)group->bytes * 1e9 / (double)(now - begin));
+	rate = (uint64_t)((double)group->bytes * 1e9 / (double)(end - begin));
 	s->rate = MAX((7 * s->rate + rate) / 8, (uint64_t)MIB(64));
 }
 
-static void group_end(struct gpu_stream *s, uint64_t now)
+static void group_end(const struct gpu *g, struct gpu_stream *s, uint64_t now)
 {
 	struct gpu_group *group = group_at(s, s->group_first++);
 
-	learn_rate(s, group, now);
+	learn_rate(g, s, group, now);
 	s->in_flight -= group->bytes;
 	s->copies -= group->copies;
 	s->ways = s->copies > 0 ? s->ways : 0;
@@ -217,7 +222,7 @@ static void ask(struct gpu *g, struct gpu_stream *s, uint64_t now)
 	s->asked_ns = now;
 	if (result == CUDA_SUCCESS) {
 		while (in_flight(s))
-			group_end(s, now);
+			group_end(g, s, now);
 	}
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) {
 		s->ask_failures = 0;
@@ -246,7 +251,8 @@ void gpu_stream_look(struct gpu *g, struct gpu_stream *s)
 	if (in_flight(s) && !gpu_is_lost(g)) {
 		now = clock_now_ns();
 		while (in_flight(s) && first_is_marked(s))
-			group_end(s, now);
+			group_end(g, s, now);
+		s->looked_ns = now;
 		if (in_flight(s) && must_ask(s, now))
 			ask(g, s, now);
 	}

@@ -8,8 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include "tiers/gpu_inside.h"
 
 /* ---- which GPU and how much ------------------------------------------------------------------ */
 
@@ -292,6 +296,45 @@ START_TEST(pieces_that_continue_each_other_are_one_copy)
 }
 END_TEST
 
+static void *step_later(void *arg)
+{
+	_Atomic bool *stop = arg;
+
+	for (uint64_t seed = 1; !atomic_load(stop); seed++) {
+		usleep(100);
+		fake_cuda_run(seed);
+	}
+	return NULL;
+}
+
+/* The lane sleeps until it expects a copy. One that it expects late it finds late, which must not
+ * look as if it had been right. */
+START_TEST(a_rate_that_was_seen_once_is_not_believed_for_ever)
+{
+	struct gpu_rig rig = gpu_rig_new(0);
+	struct gpu_stream *s = &((struct gpu *)rig.tier)->streams[GPU_UP];
+	const uint64_t slow = 100000000;
+	_Atomic bool stop = false;
+	pthread_t thread;
+
+	ck_assert_int_eq(gpu_rig_back(&rig, 0, 1), 0);
+	s->rate = slow; /* 42 ms for 4 MiB */
+	ck_assert_int_eq(pthread_create(&thread, NULL, step_later, &stop), 0);
+	for (unsigned i = 0; i < 30; i++) {
+		struct xfer x = { .op = XFER_WRITE, .bytes = MIB(4), .host = rig.host }, *done;
+
+		gpu_rig_lend(&rig, &x);
+		while (gpu_rig_turn(&rig, &done, 1) == 0)
+			gpu_ops.wait(rig.tier, NS_PER_S);
+		ck_assert_int_eq(x.result, 0);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	ck_assert_uint_gt(s->rate, 4 * slow);
+	gpu_rig_close(&rig);
+}
+END_TEST
+
 START_TEST(zeros_and_copies_inside_use_copies_alone)
 {
 	/* from, to, bytes */
@@ -410,6 +453,7 @@ UNIT_MAIN_WITH(gpu_rig_begin, gpu_rig_end, "gpu",
 	       a_full_device_is_no_memory_and_leaves_nothing_behind,
 	       what_has_come_back_is_all_there_and_nothing_comes_back_before,
 	       copies_are_split_where_registrations_meet,
+	       a_rate_that_was_seen_once_is_not_believed_for_ever,
 	       pieces_that_continue_each_other_are_one_copy,
 	       zeros_and_copies_inside_use_copies_alone,
 	       a_demand_waits_for_a_bounded_part_of_what_is_less_urgent,
