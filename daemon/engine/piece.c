@@ -48,15 +48,49 @@ static void slot_give(struct engine *e, enum direction direction, void *slot)
 	e->again = true;
 }
 
+static struct move *first_waiter(struct engine *e, enum direction direction)
+{
+	struct list *waiters = &e->staging_waiters[direction];
+
+	return list_empty(waiters) ? NULL : list_first(waiters, struct move, staging_link);
+}
+
+/* The most urgent first, and of those the one that has waited longest: it gets slots until it needs
+ * no more, so that tensors arrive one after the other and not all at the end. */
+static void slot_await(struct engine *e, struct move *m)
+{
+	struct list *waiters = &e->staging_waiters[direction_of(m)], *at = waiters;
+
+	if (list_linked(&m->staging_link))
+		return;
+	while (at->prev != waiters &&
+	       list_entry(at->prev, struct move, staging_link)->priority > m->priority)
+		at = at->prev;
+	list_insert_before(at, &m->staging_link);
+}
+
+/* Whether a slot that is free is not for somebody more urgent. */
+static bool slot_is_for(struct engine *e, const struct move *m)
+{
+	const struct move *first = first_waiter(e, direction_of(m));
+
+	return first == NULL || first->priority >= m->priority;
+}
+
+void pieces_urge(struct engine *e, struct move *m)
+{
+	m->priority = XFER_DEMAND; /* of the pieces to come */
+	if (!list_linked(&m->staging_link))
+		return;
+	list_remove(&m->staging_link);
+	slot_await(e, m);
+}
+
 void pieces_pump_staging(struct engine *e)
 {
-	for (unsigned d = 0; d < DIRECTIONS; d++) {
-		while (slot_is_free(e, d) && !list_empty(&e->staging_waiters[d])) {
-			struct list *it = list_pop_front(&e->staging_waiters[d]);
-
-			pieces_pump(e, list_entry(it, struct move, staging_link));
-		}
-	}
+	for (unsigned d = 0; d < DIRECTIONS; d++)
+		while (slot_is_free(e, d) && first_waiter(e, d) != NULL)
+			pieces_pump(e, first_waiter(e, d));
 }
 
 /* ---- one xfer ---- */
@@ -335,7 +369,7 @@ static enum begun piece_begin(struct engine *e, struct move *m)
 	p->index = m->next_piece;
 	p->hops = move_hops(m);
 	if (p->hops) {
-		p->slot = slot_take(e, direction_of(m));
+		p->slot = slot_is_for(e, m) ? slot_take(e, direction_of(m)) : NULL;
 		if (p->slot == NULL) {
 			free_piece(e, p);
 			return BEGUN_WAITS;
@@ -386,17 +420,16 @@ void pieces_pump(struct engine *e, struct move *m)
 	enum begun begun = BEGUN;
 
 	ASSERT_OBJ(m, MOVE_MAGIC);
-	if (list_linked(&m->staging_link))
-		list_remove(&m->staging_link);
 	while (wants_more(e, m) && begun != BEGUN_WAITS) {
 		begun = piece_begin(e, m);
 		if (begun == BEGUN_FAILED)
 			fail(m, -ENOMEM, "tierd", "no memory for a transfer");
 	}
 	if (begun == BEGUN_WAITS) {
-		list_push_back(&e->staging_waiters[direction_of(m)], &m->staging_link);
+		slot_await(e, m);
 		return;
 	}
+	list_remove(&m->staging_link);
 	if (m->in_flight == 0 && (m->next_piece == m->pieces || m->stop || m->result < 0))
 		move_finished(e, m);
 }

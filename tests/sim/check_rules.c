@@ -416,6 +416,48 @@ START_TEST(a_copy_that_is_waited_for_is_in_nobodys_way)
 }
 END_TEST
 
+/* Pieces of the tensor at `begin` that were read from hbm, by a mask of those seen in flight. */
+static unsigned reads_seen(const struct rig *r, const char *begin, unsigned seen)
+{
+	const struct world_device *hbm = &r->world.devices[0];
+
+	for (unsigned i = 0; i < r->world.flying; i++) {
+		const struct xfer *x = r->world.flight[i].x;
+		const char *at = hbm->memory + x->offset;
+
+		if (r->world.flight[i].device == 0 && x->op == XFER_READ && at >= begin &&
+		    at < begin + 5 * WORLD_BLOCK)
+			seen |= 1u << ((at - begin) / WORLD_BLOCK);
+	}
+	return seen;
+}
+
+/* Else all of them would arrive at the end, and a disk would see as many streams. */
+START_TEST(who_waits_for_staging_first_gets_all_it_needs_first)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle t[3];
+	unsigned seen[3] = { 0 }, whole = (1u << 5) - 1;
+	char *at[3];
+
+	for (unsigned i = 0; i < 3; i++) {
+		t[i] = rig_create(r, 0, 5 * WORLD_BLOCK);
+		at[i] = rig_pin(r, 0, t[i], 0, ACCESS_WRITE);
+		rig_unpin(r, 0, t[i], ACCESS_WRITE);
+	}
+	engine_flush(r->world.engine, r->client[0].holder, 1, t, 3, r->world.now_ns);
+	do {
+		for (unsigned i = 0; i < 3; i++)
+			seen[i] = reads_seen(r, at[i], seen[i]);
+		ck_assert(seen[0] == whole || seen[1] == 0);
+		ck_assert(seen[1] == whole || seen[2] == 0);
+	} while (world_finish_one(&r->world));
+	ck_assert_uint_eq(seen[2], whole);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  tensors_for_devices_stand_in_the_zone_and_others_do_not,
 	  the_zone_evicts_its_own_and_leaves_the_rest_alone,
@@ -427,4 +469,5 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
-	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up)
+	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
+	  who_waits_for_staging_first_gets_all_it_needs_first)
