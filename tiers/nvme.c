@@ -234,7 +234,7 @@ static int nvme_queue(struct tier *t, struct xfer *x)
 	struct nvme *n = nvme_of(t);
 	unsigned limit = x->priority == XFER_DEMAND ? n->slot_count : (unsigned)ahead_depth(n);
 
-	if (n->slots_used >= limit || (x->op == XFER_WRITE && n->bounce_free == 0))
+	if (n->slots_used >= limit || (x->op == XFER_WRITE && !x->steady && n->bounce_free == 0))
 		return -EBUSY;
 	nvme_xfer_begin(n, x);
 	return 0;

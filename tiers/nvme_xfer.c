@@ -169,10 +169,12 @@ static void start_syncs(struct nvme *n)
 
 /* Ends */
 
-static void give_back_bounce(struct nvme *n, struct nvme_slot *s)
+static void end_write(struct nvme *n, struct nvme_slot *s)
 {
-	ASSERT(n->bounce_free < n->bounce_count);
-	n->bounce[n->bounce_free++] = s->buffer;
+	if (!s->xfer->steady) {
+		ASSERT(n->bounce_free < n->bounce_count);
+		n->bounce[n->bounce_free++] = s->buffer;
+	}
 	list_remove(&s->write);
 	start_syncs(n);
 }
@@ -198,7 +200,7 @@ static void finish(struct nvme *n, struct nvme_slot *s, int result)
 	list_push_back(&n->finished, &s->link);
 	n->finished_count++;
 	if (x->op == XFER_WRITE)
-		give_back_bounce(n, s);
+		end_write(n, s);
 }
 
 static void fail(struct nvme *n, struct nvme_slot *s, int result, const char *what)
@@ -350,8 +352,13 @@ static void stage_write(struct nvme *n, struct nvme_slot *s)
 {
 	const struct xfer *x = s->xfer;
 
-	s->buffer = n->bounce[--n->bounce_free];
-	s->crc = copy_with_crc(s->buffer, x->host, x->bytes);
+	if (x->steady) {
+		s->buffer = x->host;
+		s->crc = crc32c(0, x->host, x->bytes);
+	} else {
+		s->buffer = n->bounce[--n->bounce_free];
+		s->crc = copy_with_crc(s->buffer, x->host, x->bytes);
+	}
 	memset(s->buffer + x->bytes, 0, s->length - x->bytes);
 	list_push_back(&n->writes, &s->write);
 }
@@ -365,7 +372,7 @@ static void check_xfer(const struct nvme *n, const struct xfer *x)
 	ASSERT(x->host != NULL && x->bytes <= n->base.block && x->offset % GRANULE == 0);
 	ASSERT(x->offset <= n->base.bytes &&
 	       ALIGN_UP(x->bytes, GRANULE) <= n->base.bytes - x->offset);
-	ASSERT(x->op == XFER_WRITE || (uintptr_t)x->host % GRANULE == 0);
+	ASSERT((x->op == XFER_WRITE && !x->steady) || (uintptr_t)x->host % GRANULE == 0);
 }
 
 static void slot_fill(struct nvme *n, struct nvme_slot *s, struct xfer *x)

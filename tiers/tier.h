@@ -48,6 +48,8 @@ struct xfer {
 	struct list link; /* the holder's: owner's list, then the lane's */
 	uint8_t op, priority;
 	uint8_t value;         /* ZERO: 0, or 0xff where what could not be read is marked */
+	bool steady;           /* WRITE: nobody changes the host's bytes until it comes back, which
+				  may be in whole granules; else what is written is a copy */
 	uint64_t offset, from; /* bytes in the tier */
 	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is
 				  aligned to GRANULE and large enough for the rounded length */

@@ -150,6 +150,7 @@ static void aim(struct piece *p, uint8_t device, enum xfer_op op, uint64_t offse
 	p->x.offset = offset;
 	p->x.host = host;
 	p->x.bytes = bytes;
+	p->x.steady = host != NULL && host == p->slot; /* the engine's own */
 }
 
 static void aim_block(struct engine *e, struct piece *p, const struct block *b, enum xfer_op op,
