@@ -48,18 +48,25 @@ static void give_holes(struct engine *e, struct request *q, uint8_t device)
 	e->devices[device].look = look;
 }
 
+/* Of the tensor's replica on the device. Another device may have a node of the same number. */
+static uint32_t node_at(const struct engine *e, const struct record *r, uint8_t device)
+{
+	if (device_kind(e, device) == TIER_KIND_DRAM)
+		return r->dram_node;
+	return r->hbm_device == device ? r->hbm_node : EXTENT_NONE;
+}
+
 /* Whether what stands in the extent could leave it now. */
 static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
 {
 	const struct record *r;
-	uint32_t node;
 
 	if (x->owner == OWNER_SLAB)
 		return false; /* there is no memory, or it is on its way out */
 	r = record_of(e, x->owner);
-	node = device_kind(e, device) == TIER_KIND_DRAM ? r->dram_node : r->hbm_node;
 	/* Another node: reserved for a request that is under way. */
-	if (node != x->node || r->move != 0 || r->ready > 0 || r->hold_until_ns > e->now_ns)
+	if (node_at(e, r, device) != x->node || r->move != 0 || r->ready > 0 ||
+	    r->hold_until_ns > e->now_ns)
 		return false;
 	if (r->front != device) /* a dram copy under an hbm front */
 		return (r->sources & SOURCE_HBM) != 0 && !lost_front(e, r);
