@@ -151,29 +151,32 @@ static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
 }
 
 /* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks at its
- * device; *ret_second: at the other one of its place. */
+ * device; *ret_second: at the other one of its place; 0 where that is not what it waits for. */
 static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uint64_t *ret_second)
 {
 	struct device *d = &e->devices[q->device];
 	uint8_t second = acquire_second_device(e, q);
 	bool again = e->again, look = d->look;
-	int rc = 0;
+	uint8_t short_of;
 
 	*ret_bytes = acquire_lacking_bytes(e, q, q->device);
 	*ret_second = second != q->device ? acquire_lacking_bytes(e, q, second) : 0;
-	if (lacks_too_much(e, q->device, *ret_bytes) || lacks_too_much(e, second, *ret_second))
-		return -ENOSPC;
-	for (size_t i = 0; i < q->n && rc == 0; i++)
-		if (acquire_needs_room(e, q, &q->items[i]))
-			rc = replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
-					  &q->items[i].node);
-	if (rc < 0) {
+	short_of = lacks_too_much(e, second, *ret_second)     ? second
+		   : lacks_too_much(e, q->device, *ret_bytes) ? q->device
+							       : DEVICE_NONE;
+	for (size_t i = 0; i < q->n && short_of == DEVICE_NONE; i++)
+		if (acquire_needs_room(e, q, &q->items[i]) &&
+		    replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
+				 &q->items[i].node) < 0)
+			short_of = item_device(e, &q->items[i]);
+	if (short_of != DEVICE_NONE) {
 		let_go(e, q);
 		/* Nothing came free that was not free before. */
 		e->again = again;
 		d->look = look;
+		*(short_of == q->device ? ret_second : ret_bytes) = 0;
 	}
-	return rc;
+	return short_of == DEVICE_NONE ? 0 : -ENOSPC;
 }
 
 static void enter(struct request *q, enum request_state state, struct list *list)
@@ -490,9 +493,7 @@ void acquire_admit(struct engine *e, struct request *q)
 	}
 	if (second > 0)
 		reclaim_for(e, acquire_second_device(e, q), second);
-	/* The first may have told it that there is no way. */
-	if ((lacks > 0 || second == 0) && !list_empty(&d->queue) &&
-	    list_first(&d->queue, struct request, link) == q)
+	else
 		reclaim_for(e, q->device, lacks);
 }
 
