@@ -172,25 +172,38 @@ static bool try_window(struct engine *e, uint8_t device, uint64_t bytes)
 
 /* The tensors of the head of the queue find holes, one after the other; memory is made for the
  * first that finds none. */
-static bool for_first_without(struct engine *e, uint8_t device,
-			      bool (*make)(struct engine *, uint8_t, uint64_t))
-{
-	struct request *q = list_first(queue_of(e, device), struct request, link);
-	uint64_t bytes = take_holes(e, q, device);
-	bool made = bytes > 0 && make(e, device, bytes);
-
-	give_holes(e, q, device);
-	return made;
-}
-
 bool compact_grow(struct engine *e, uint8_t device)
 {
-	return e->devices[device].closed_bytes > 0 && for_first_without(e, device, slabs_grow);
+	struct request *q = list_first(queue_of(e, device), struct request, link);
+	uint64_t all = acquire_lacking_bytes(e, q, device), bytes;
+	struct way whole;
+	bool grows;
+
+	if (slabs_grow_is_known(e, device, &grows))
+		return grows;
+	whole = slabs_way(e, device, all); /* before holes are taken */
+	bytes = take_holes(e, q, device);
+	grows = bytes > 0 && slabs_grow(e, device, bytes, &whole);
+	give_holes(e, q, device);
+	return grows;
 }
 
+/* For all of a batch in one piece, where that could ever be: what is traded, and grown after it, is
+ * then always nearer to that, and no slab goes round in a circle. */
 bool compact_trade(struct engine *e, uint8_t device)
 {
-	return e->devices[device].closed_bytes > 0 && for_first_without(e, device, slabs_trade);
+	struct request *q = list_first(queue_of(e, device), struct request, link);
+	uint64_t bytes = acquire_lacking_bytes(e, q, device);
+	bool trades;
+
+	if (e->devices[device].closed_bytes == 0 || !e->devices[device].tier->base.on_demand)
+		return false;
+	if (slabs_way(e, device, bytes).found)
+		return slabs_trade(e, device, bytes);
+	bytes = take_holes(e, q, device);
+	trades = bytes > 0 && slabs_trade(e, device, bytes);
+	give_holes(e, q, device);
+	return trades;
 }
 
 bool compact(struct engine *e, uint8_t device)

@@ -39,7 +39,8 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 
 	device = device_at(e, record_of(e, tensor), device);
 	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0) {
-		slabs_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes));
+		slabs_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes),
+			   NULL);
 		return false;
 	}
 	if (move_fill(e, tensor, device, node, XFER_PREFETCH, false, NULL) < 0 &&

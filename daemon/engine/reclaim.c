@@ -322,7 +322,7 @@ void reclaim_device(struct engine *e, uint8_t device)
 	if (d->wanted_bytes > free_bytes(d))
 		goal = MAX(goal, d->wanted_bytes - free_bytes(d));
 	d->wanted_bytes = 0;
-	if (goal > 0 && !d->tier->base.on_demand && slabs_grow(e, device, goal))
+	if (goal > 0 && !d->tier->base.on_demand && slabs_grow(e, device, goal, NULL))
 		return; /* there will be more of it in a moment */
 	/* A clean that would end in a drop is begun once; more would only write the same bytes
 	 * again. */

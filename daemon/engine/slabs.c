@@ -246,8 +246,7 @@ static bool back_first(struct engine *e, uint8_t tier, uint64_t begin, uint64_t 
 	return false;
 }
 
-/* *ret: the answer, where no slab has to be chosen for it. */
-static bool grows_already(struct engine *e, uint8_t device, bool *ret)
+bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret)
 {
 	const struct device *d = &e->devices[device];
 	const struct slabs *s = slabs_of(e, device);
@@ -265,15 +264,24 @@ static bool grows_already(struct engine *e, uint8_t device, bool *ret)
 	return true;
 }
 
-bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes)
+struct way slabs_way(struct engine *e, uint8_t device, uint64_t bytes)
 {
-	struct device *d = &e->devices[device];
+	const struct device *d = &e->devices[device];
+
+	return slabs_find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE), 0, d->slabs->end);
+}
+
+bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes, const struct way *whole)
+{
 	struct way way;
 	bool grows;
 
-	if (grows_already(e, device, &grows))
+	if (slabs_grow_is_known(e, device, &grows))
 		return grows;
-	way = slabs_find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE));
+	way = slabs_way(e, device, bytes);
+	if (way.found && whole != NULL && whole->found &&
+	    (whole->cost <= way.cost || e->devices[device].slabs->full))
+		way = *whole;
 	return way.found && back_first(e, device, way.begin, way.end);
 }
 
@@ -281,7 +289,7 @@ bool slabs_grow_any(struct engine *e, uint8_t device)
 {
 	bool grows;
 
-	if (grows_already(e, device, &grows))
+	if (slabs_grow_is_known(e, device, &grows))
 		return grows;
 	return back_first(e, device, 0, e->devices[device].slabs->end);
 }
@@ -333,10 +341,12 @@ bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes)
 		return true;
 	if (s->leaving != s->count)
 		return false;
-	way = slabs_find_way(s, d->extents, ALIGN_UP(bytes, GRANULE));
+	way = slabs_way(e, device, bytes);
 	if (!way.found)
 		return false;
 	i = slabs_find_empty(e, d->lane, 0, &way, &next_ns);
+	if (i == s->count)
+		i = slabs_find_spare(s, d->extents, ALIGN_UP(bytes, GRANULE), &way);
 	return i < s->count && leave(e, d->lane, i);
 }
 

@@ -68,8 +68,14 @@ struct way {
 	bool found;
 };
 
-/* Where `bytes` in one piece would take the fewest new slabs (slab_search.c). */
-struct way slabs_find_way(const struct slabs *s, const struct extents *extents, uint64_t bytes);
+/* Where `bytes` in one piece would take the fewest new slabs, within [first, last)
+ * (slab_search.c). */
+struct way slabs_find_way(const struct slabs *s, const struct extents *extents, uint64_t bytes,
+			  uint64_t first, uint64_t last);
+/* An empty slab in the way without which there is another one for `bytes` that takes no more new
+ * slabs; `count`: none. */
+uint32_t slabs_find_spare(const struct slabs *s, const struct extents *extents, uint64_t bytes,
+			  const struct way *way);
 /* The last slab that nothing has stood in for `idle_ns`, not in the range [begin, end); `count`:
  * none. *ret_next_ns: when the next one may be. */
 uint32_t slabs_find_empty(struct engine *e, uint8_t tier, uint64_t idle_ns, const struct way *but,
@@ -82,9 +88,14 @@ void slabs_close(struct engine *e);
 uint64_t slabs_turn(struct engine *e);
 void slabs_xfer_done(struct engine *e, struct xfer *x);
 
+/* Whether more of the device is on its way, where no slab has to be chosen for that: *ret. */
+bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret);
+/* The cheapest way of a tier that is on_demand. */
+struct way slabs_way(struct engine *e, uint8_t device, uint64_t bytes);
 /* Whoever lacks a hole of `bytes` at the device may wait for memory that is on its way, or is asked
- * for now. False: no more is to be had; others have to go. */
-bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes);
+ * for now. False: no more is to be had; others have to go. `whole`, or NULL: what would take all of
+ * a batch, and is preferred where it costs no more, or where one slab was traded for another. */
+bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes, const struct way *whole);
 /* The same where no window is open, but whatever stands in the way could go to what is made. */
 bool slabs_grow_any(struct engine *e, uint8_t device);
 /* No more is to be had, and the ranges that are there have no window for `bytes`: an empty slab

@@ -296,6 +296,89 @@ START_TEST(only_slabs_that_are_there_have_descriptors)
 }
 END_TEST
 
+/* As many as are admitted, some of more than one slab. */
+static unsigned create_some(struct rig *r, unsigned slabs, struct wire_handle *t, uint64_t *bytes,
+			    unsigned most)
+{
+	struct world *w = &r->world;
+	struct err err = ERR_INIT;
+	unsigned n = 0;
+
+	for (; n < most; n++) {
+		struct engine_spec spec = { .ndim = 1 };
+
+		bytes[n] = 1 + world_below(w, world_below(w, 3) ? SLAB : (slabs - 1) * SLAB);
+		spec.shape[0] = bytes[n];
+		if (engine_create_tensors(w->engine, r->client[0].holder, &spec, 1, &t[n],
+					  w->now_ns, &err) < 0)
+			break;
+	}
+	return n;
+}
+
+/* Brought together, used and let go. */
+static void use(struct rig *r, const struct wire_handle *t, size_t n, uint8_t place, uint8_t access)
+{
+	struct holder *h = r->client[0].holder;
+
+	r->client[0].answered[1] = false;
+	engine_acquire(r->world.engine, h, 1, t, n, place, access, ENGINE_NEVER, r->world.now_ns);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 9000), 0);
+	for (size_t i = 0; i < n; i++) {
+		if ((access & ACCESS_WRITE) != 0)
+			atomic_fetch_or(&r->client[0].pins[t[i].index], PIN_WRITTEN);
+		engine_used(r->world.engine, h, t[i].index, place, access, r->world.now_ns);
+	}
+}
+
+static void ask_for_what_fits(struct rig *r, unsigned slabs)
+{
+	struct world *w = &r->world;
+	struct wire_handle t[12], batch[3];
+	uint64_t bytes[12];
+	unsigned count = create_some(r, slabs, t, bytes, ARRAY_SIZE(t));
+	struct err err = ERR_INIT;
+
+	for (unsigned round = 0; round < 200; round++) {
+		uint8_t place = (uint8_t)world_below(w, w->shape.hbm);
+		uint64_t room = slabs * SLAB - GRANULE; /* the last slab is shorter */
+		size_t n = 0;
+
+		for (uint64_t tries = 1 + world_below(w, 3); tries > 0; tries--) {
+			unsigned i = (unsigned)world_below(w, count);
+
+			if (ALIGN_UP(bytes[i], GRANULE) > room)
+				continue;
+			room -= ALIGN_UP(bytes[i], GRANULE);
+			batch[n++] = t[i];
+		}
+		if (world_below(w, 4) == 0)
+			engine_prefetch(w->engine, r->client[1].holder, &t[world_below(w, count)],
+					1, place, w->now_ns, &err);
+		use(r, batch, n, place, world_below(w, 2) ? ACCESS_READ : ACCESS_WRITE);
+		if (world_below(w, 20) == 0)
+			engine_trim(w->engine);
+	}
+}
+
+/* Nobody holds anything: by seed, what is asked for and how much memory there is. */
+START_TEST(whoever_fits_what_memory_there_is_gets_it)
+{
+	const char *seeds = getenv("SIM_SEEDS");
+
+	for (unsigned seed = 1; seed <= (seeds != NULL ? (unsigned)atoi(seeds) : 20u); seed++) {
+		struct rig *r = open_rig(1 + seed % 2, seed / 2 % 3);
+		unsigned slabs = 2 + seed % 7;
+
+		r->world.random = seed * 2 + 1;
+		r->world.physical_bytes = slabs * SLAB;
+		fprintf(stderr, "slabs: seed %u\n", seed);
+		ask_for_what_fits(r, slabs);
+		rig_close(r);
+	}
+}
+END_TEST
+
 UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
 	  dram_that_does_not_come_is_asked_for_each_second,
 	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
@@ -303,4 +386,4 @@ UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
 	  an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go,
 	  trim_gives_empty_slabs_back_at_once,
 	  a_prefetch_makes_memory_within_its_share_and_evicts_nothing,
-	  only_slabs_that_are_there_have_descriptors)
+	  only_slabs_that_are_there_have_descriptors, whoever_fits_what_memory_there_is_gets_it)
