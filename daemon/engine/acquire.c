@@ -163,7 +163,7 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uin
 	*ret_second = second != q->device ? acquire_lacking_bytes(e, q, second) : 0;
 	short_of = lacks_too_much(e, second, *ret_second)     ? second
 		   : lacks_too_much(e, q->device, *ret_bytes) ? q->device
-							       : DEVICE_NONE;
+							      : DEVICE_NONE;
 	for (size_t i = 0; i < q->n && short_of == DEVICE_NONE; i++)
 		if (acquire_needs_room(e, q, &q->items[i]) &&
 		    replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
