@@ -303,7 +303,7 @@ static int item_advance(struct engine *e, struct request *q, struct item *item)
 		if (r->move != 0)
 			return item_join(e, q, item, move_get(e, r->move));
 		if (lost_front(e, r) && state_of(e, item->tensor) == STATE_FAILED)
-			rc = waits_for_pins(e, q);
+			rc = lost_wait(e, q, item->tensor);
 		else if (resident_at(e, item->tensor, q->device))
 			rc = acquire_drop_unfilled(e, q, item->tensor);
 		else if (held_for_another(e, q, r))

@@ -105,10 +105,15 @@ void copy_step(struct engine *e, struct request *q)
 		wait_for_move(e, q, item, move_get(e, r->move));
 		return;
 	}
-	if (lost_front(e, r) || ((r->flags & RECORD_LOST) != 0 && r->front == DEVICE_NONE)) {
+	if (lost_front(e, r))
+		rc = lost_wait(e, q, item->tensor);
+	else if ((r->flags & RECORD_LOST) != 0 && r->front == DEVICE_NONE)
 		rc = lost_text(e, item->tensor, q->cause, sizeof(q->cause));
+	if (rc == -EIO)
 		request_finish(e, q, rc, q->cause);
-	} else if (r->front != DEVICE_NONE) {
+	if (rc < 0)
+		return;
+	if (r->front != DEVICE_NONE) {
 		leave_to_pin(e, q, item->tensor);
 	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);

@@ -127,8 +127,10 @@ static bool take_over(struct engine *e, struct holder *h, uint32_t tensor)
 		return true; /* it went with its bits looked at */
 	if ((slot & PIN_FILLED) != 0)
 		front_settle(e, tensor);
-	/* Of an unfilled front `written` says nothing: a miss leaves it behind. */
-	if ((slot & PIN_WRITTEN) != 0 && !front_unfilled(e, tensor))
+	/* Of an unfilled front `written` says nothing: a miss leaves it behind. Nor does it of one
+	 * that has failed with its device, where it was looked at before (lost.c). */
+	if ((slot & PIN_WRITTEN) != 0 && !front_unfilled(e, tensor) &&
+	    state_of(e, tensor) != STATE_FAILED)
 		source_set(e, tensor, front_source(e, r));
 	atomic_fetch_and(&h->pins[tensor], ~(PIN_WRITTEN | PIN_FILLED));
 	return true;

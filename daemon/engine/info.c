@@ -124,6 +124,8 @@ void slabs_count_backed(struct engine *e, enum tier_kind kind)
 
 		if (device_kind(e, (uint8_t)i) != kind)
 			continue;
+		if (e->devices[i].lost)
+			here = 0;
 		stat_set(STAT(e, device[i].backed_bytes), here);
 		bytes += here;
 	}

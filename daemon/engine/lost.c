@@ -5,11 +5,13 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "daemon/engine/deferred.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slabs.h"
 #include "daemon/engine/tensor.h"
 
 #define NAMES_LOGGED 4u
@@ -22,6 +24,7 @@ void lost_device(struct engine *e, uint8_t device)
 		return;
 	d->lost = true;
 	e->lost_any = e->lost_look = e->again = true;
+	slabs_count_backed(e, TIER_KIND_HBM);
 	log_error(TIER, "%s is lost: what stood there is taken from below where it can be",
 		  d->tier->base.name);
 }
@@ -31,9 +34,27 @@ int lost_text(struct engine *e, uint32_t tensor, char *text, size_t room)
 	const struct record *r = record_of(e, tensor);
 	char name[TENSOR_TEXT_BYTES];
 
-	snprintf(text, room, "%s: its bytes were on %s, which was lost",
-		 tensor_text(e, tensor, name), e->devices[r->lost_on].tier->base.name);
+	snprintf(text, room, "%s: %s on %s, which was lost", tensor_text(e, tensor, name),
+		 lost_front(e, r) ? "it is pinned" : "its bytes were",
+		 e->devices[r->lost_on].tier->base.name);
 	return -EIO;
+}
+
+int lost_wait(struct engine *e, struct request *q, uint32_t tensor)
+{
+	if (deferred_plain_pin(q->holder, tensor))
+		return lost_text(e, tensor, q->cause, sizeof(q->cause));
+	q->polling = true;
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	return -EBUSY;
+}
+
+void lost_move_ended(struct engine *e, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+
+	if (r->hbm_node != EXTENT_NONE && e->devices[r->hbm_device].lost)
+		e->lost_look = e->again = true;
 }
 
 static void lose(struct engine *e, uint32_t tensor, uint8_t device)
@@ -51,6 +72,33 @@ static void lose(struct engine *e, uint32_t tensor, uint8_t device)
 	log_error(TIER, "%s", text);
 }
 
+/* Pinned: nobody else is let in. What was written so far is known now: whoever writes has set the
+ * bit as it came in. A bit that is set from here on is of somebody who backs out, and a copy below
+ * must not be given up for that. */
+static void fail_front(struct engine *e, uint32_t tensor, uint8_t device)
+{
+	bool unfilled = front_unfilled(e, tensor);
+	struct pins pins;
+
+	record_of(e, tensor)->lost_on = device;
+	publish(e, tensor, STATE_FAILED, unfilled ? FLAG_UNFILLED : 0);
+	pins_scan(e, tensor, NULL, &pins);
+	if (!unfilled && pins.written)
+		source_set(e, tensor, SOURCE_HBM);
+}
+
+/* The last pin of a failed front is gone. `filled`, unlike `written`, is said by those alone who
+ * are in, and they may have said it until now. */
+static void end_failed(struct engine *e, uint32_t tensor)
+{
+	struct pins pins;
+
+	pins_scan(e, tensor, NULL, &pins);
+	if (front_unfilled(e, tensor) && pins.filled)
+		source_set(e, tensor, SOURCE_HBM);
+	pins_clear_written(e, tensor);
+}
+
 /* False: pins stand on it. */
 static bool leave_front(struct engine *e, uint32_t tensor, uint8_t device)
 {
@@ -59,12 +107,9 @@ static bool leave_front(struct engine *e, uint32_t tensor, uint8_t device)
 	if (state_of(e, tensor) == STATE_FAILED) {
 		if (pins_any(e, tensor))
 			return false;
-		publish(e, tensor, STATE_RESIDENT,
-			(r->sources & SOURCE_HBM) != 0 ? 0 : FLAG_UNFILLED);
-	}
-	if (front_close(e, tensor, NULL) < 0) {
-		r->lost_on = device;
-		publish(e, tensor, STATE_FAILED, word0_flags(word0_of(e, tensor)) & FLAG_UNFILLED);
+		end_failed(e, tensor);
+	} else if (front_close(e, tensor, NULL) < 0) {
+		fail_front(e, tensor, device);
 		return false;
 	}
 	front_forget(e, tensor);
@@ -118,6 +163,15 @@ static void fail_requests(struct engine *e, uint8_t device)
 	prefetch_forget(e, device);
 }
 
+/* Once all are known, where not each was named. */
+static void tell_sum(struct device *d)
+{
+	if (d->lost_tensors > MAX(d->lost_told, NAMES_LOGGED))
+		log_error(TIER, "%s: %u tensors are lost in all", d->tier->base.name,
+			  d->lost_tensors);
+	d->lost_told = d->lost_tensors;
+}
+
 void lost_look(struct engine *e)
 {
 	if (!e->lost_look)
@@ -130,9 +184,8 @@ void lost_look(struct engine *e)
 		fail_requests(e, (uint8_t)i);
 		if (leave_all(e, (uint8_t)i))
 			e->lost_at_ns = e->now_ns + POLL_NS;
-		else if (e->devices[i].lost_tensors > NAMES_LOGGED)
-			log_error(TIER, "%s: %u tensors are lost in all",
-				  e->devices[i].tier->base.name, e->devices[i].lost_tensors);
+		else
+			tell_sum(&e->devices[i]);
 	}
 }
 

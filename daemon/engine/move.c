@@ -13,6 +13,7 @@
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/lost.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/reclaim.h"
@@ -83,8 +84,10 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 void move_free(struct engine *e, struct move *m)
 {
 	ASSERT(m->in_flight == 0 && !list_linked(&m->staging_link));
-	if (m->tensor != TENSOR_NONE)
+	if (m->tensor != TENSOR_NONE) {
 		record_of(e, m->tensor)->move = 0;
+		lost_move_ended(e, m->tensor);
+	}
 	e->moves_by_id[m->id] = NULL;
 	e->move_free_hint = MIN(e->move_free_hint, m->id);
 	list_remove(&m->link);

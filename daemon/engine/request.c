@@ -103,6 +103,9 @@ void request_move_ended(struct engine *e, struct item *item, const struct move *
 	if (item->arriving)
 		q->arriving--;
 	item->arriving = false;
+	/* Where the source was lost, what the tensor has elsewhere decides. */
+	if (m->from != DEVICE_NONE && e->devices[m->from].lost)
+		concerns = false;
 	if (concerns && m->result < 0 && q->result == 0) {
 		q->result = m->result;
 		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);

@@ -165,8 +165,8 @@ static void back_failed(struct engine *e, uint8_t tier, uint32_t i)
 	s->retry_at_ns = e->now_ns + SLAB_RETRY_NS;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_refused), 1);
 	look_at_queues(e);
-	if (again || s->x.result == -ECANCELED) /* the daemon ends */
-		return;
+	if (again || s->x.result == -ECANCELED || e->devices[tier].lost)
+		return; /* no news, the daemon ends, or something worse */
 	log_at(TIER, base_of(e, tier)->on_demand ? LOG_INFO : LOG_WARN,
 	       "%s: %llu of %llu bytes are there, there is no memory for more now: %s",
 	       base_of(e, tier)->name, (unsigned long long)s->backed_bytes,

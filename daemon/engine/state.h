@@ -115,7 +115,7 @@ struct device {
 	uint8_t place;     /* as in word0; nvme: not used */
 	struct list queue; /* requests that wait for room, first in first out */
 	bool lost;         /* for good */
-	uint32_t lost_tensors;
+	uint32_t lost_tensors, lost_told; /* and of how many the log knows */
 	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */

@@ -106,8 +106,26 @@ START_TEST(every_byte_is_right_when_memory_fails)
 }
 END_TEST
 
+START_TEST(every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost)
+{
+	static const struct world_shape shapes[] = { { .hbm = 1, .nvme = 2 },
+						     { .hbm = 2, .nvme = 1 },
+						     { .hbm = 2 },
+						     { .hbm = 2, .nvme = 1, .slabs = true },
+						     { .hbm = 1, .nvme = 1, .zone = true } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		run_seeds(&(struct stepper_trouble){ .shape = shapes[i],
+						     .losses = true,
+						     .faults = i == 3,
+						     .mapped_faults = i == 1,
+						     .flicker = i == 0 });
+}
+END_TEST
+
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
 	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
 	  every_byte_is_right_beside_a_zone,
-	  every_byte_is_right_while_memory_comes_and_goes, every_byte_is_right_when_memory_fails)
+	  every_byte_is_right_while_memory_comes_and_goes, every_byte_is_right_when_memory_fails,
+	  every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost)

@@ -154,7 +154,98 @@ START_TEST(pins_on_a_lost_front_count_until_they_are_released)
 }
 END_TEST
 
+/* A try that finds the place closed, as libtierd's does. */
+static void back_out(struct rig *r, unsigned client, struct wire_handle t)
+{
+	ck_assert_ptr_null(rig_try(r, client, t, HOST, ACCESS_WRITE));
+}
+
+START_TEST(a_writer_who_is_not_let_in_loses_nothing)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle kept = written(r, HOST, 'k');
+
+	rig_pin(r, 1, kept, 0, ACCESS_READ);
+	lose(r);
+	back_out(r, 0, kept);
+	back_out(r, 2, kept);
+	engine_holder_die(r->world.engine, r->client[2].holder, r->world.now_ns);
+	r->client[2].holder = NULL;
+	rig_settle(r, 10);
+	rig_unpin(r, 1, kept, ACCESS_READ);
+	ck_assert_int_eq(rig_pin(r, 0, kept, HOST, ACCESS_READ)[9], 'k');
+	ck_assert_uint_eq(r->world.stats->tensors_lost, 0);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(who_pins_a_lost_front_is_told_and_others_wait_for_that)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle kept = written(r, HOST, 'k');
+	char got[WORLD_BLOCK];
+
+	rig_pin(r, 1, kept, 0, ACCESS_READ);
+	lose(r);
+	rig_acquire(r, 1, 1, kept, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 500), -EIO);
+	ck_assert_str_eq(r->client[1].text[1], "tensor 1:1: it is pinned on hbm0, which was lost");
+	ck_assert_int_eq(flush(r, &kept, 1), -EIO);
+	ck_assert(!tells_of(r, 2));
+	ck_assert_int_eq(copy_out(r, kept, got, sizeof(got)), RIG_UNANSWERED);
+	rig_unpin(r, 1, kept, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 100), -EAGAIN); /* in dram: under a pin */
+	ck_assert_int_eq(rig_pin(r, 0, kept, HOST, ACCESS_READ)[9], 'k');
+	rig_close(r);
+}
+END_TEST
+
+/* The tensor's one move is on its way from the GPU when that is lost. */
+START_TEST(a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle flushed = written(r, 0, 'f'), only = written(r, 0, 'o');
+	struct wire_handle cleaned = written(r, 0, 'c');
+
+	ck_assert_int_eq(flush(r, &flushed, 1), 0);
+	rig_acquire(r, 0, 1, flushed, HOST, ACCESS_READ, ENGINE_NEVER);
+	rig_acquire(r, 0, 4, only, HOST, ACCESS_READ, ENGINE_NEVER);
+	r->client[0].answered[2] = false;
+	engine_flush(r->world.engine, r->client[0].holder, 2, &cleaned, 1, r->world.now_ns);
+	ck_assert_uint_gt(r->world.flying, 2);
+	world_lose(&r->world, 0);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 500), 0);
+	ck_assert_int_eq(rig_wait(r, 0, 4, 500), -EIO);
+	ck_assert(tells_of(r, 4));
+	ck_assert_int_eq(rig_wait(r, 0, 2, 500), -EIO);
+	ck_assert(tells_of(r, 2));
+	ck_assert_int_eq(rig_pin(r, 0, flushed, HOST, ACCESS_READ)[9], 'f');
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_lost_gpu_has_no_memory)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 1, .slabs = true });
+	struct wire_handle elsewhere = rig_create(r, 0, BYTES);
+
+	written(r, 0, 'o');
+	rig_pin(r, 0, elsewhere, 1, ACCESS_READ);
+	ck_assert_uint_gt(r->world.stats->device[0].backed_bytes, 0);
+	ck_assert_uint_gt(r->world.stats->device[1].backed_bytes, 0);
+	lose(r);
+	ck_assert_uint_eq(r->world.stats->device[0].backed_bytes, 0);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].backed_bytes,
+			  r->world.stats->device[1].backed_bytes);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  whoever_overwrites_all_of_it_revives_a_lost_tensor,
 	  a_place_that_is_lost_is_told_and_others_go_on,
-	  pins_on_a_lost_front_count_until_they_are_released)
+	  pins_on_a_lost_front_count_until_they_are_released,
+	  a_writer_who_is_not_let_in_loses_nothing,
+	  who_pins_a_lost_front_is_told_and_others_wait_for_that,
+	  a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost,
+	  a_lost_gpu_has_no_memory)

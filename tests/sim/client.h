@@ -40,4 +40,13 @@ bool client_try_pin_on(struct client *c, const struct model *m, uint8_t place, u
 bool client_fence_passed(const struct client *c, uint64_t token);
 void client_unpin(struct client *c, struct wire_handle t, uint8_t access);
 
+/* Joins as the i-th. */
+struct client *client_new(struct stepper *s, unsigned i);
+/* Its copies may have happened or not, its requests are not answered any more. */
+void client_stop(struct stepper *s, struct client *c);
+/* Killed wherever it is: its unnamed tensors are gone. */
+void client_kill(struct stepper *s, struct client *c);
+/* The hook for engine_hooks.holder_gone. */
+void client_gone(void *ctx, struct holder *holder);
+
 #endif

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "tests/sim/client.h"
 #include "tests/sim/flicker.h"
+#include "tests/sim/losses.h"
 #include "tests/sim/streams.h"
 
 static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
@@ -30,6 +31,7 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 	if (access & ACCESS_DISCARD) {
 		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
 		model_scribble(c->stepper, m);
+		losses_revived(c->stepper, m);
 	}
 	model_verify(c->stepper, m);
 	c->stepper->hits++;
@@ -91,7 +93,9 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(request < REQUESTS && w->used && !w->done && !c->stopped);
 	ASSERT(value == 0 || (w->on && result == 0));
 	ASSERT(result <= 0 && (result == 0) == (text[0] == '\0'));
-	ASSERT(result != -EIO || c->stepper->trouble->faults || c->stepper->trouble->mapped_faults);
+	ASSERT(result != -EIO || c->stepper->trouble->faults ||
+	       c->stepper->trouble->mapped_faults || c->stepper->trouble->losses);
+	losses_check_answer(c->stepper, w, result, text);
 	c->stepper->completions++;
 	c->stepper->errors += result < 0;
 	if (w->window != NULL)
@@ -100,17 +104,6 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	w->token = value;
 	w->done = w->acquire && result == 0;
 	w->used = w->done;
-}
-
-static void on_holder_gone(void *ctx, struct holder *holder)
-{
-	struct client *c = engine_holder_user(holder);
-
-	if (c == NULL)
-		return; /* the flicker's, which is freed by itself */
-	free(c->pins);
-	streams_close(c);
-	free(c);
 }
 
 /* ---- actions ---- */
@@ -316,56 +309,6 @@ static void do_physical(struct stepper *s)
 		engine_trim(s->world.engine);
 }
 
-static struct client *new_client(struct stepper *s, unsigned i)
-{
-	struct client *c = calloc(1, sizeof(*c));
-	char name_space[2] = { (char)('a' + i % 2), 0 };
-	struct err err = ERR_INIT;
-
-	c->stepper = s;
-	c->name_space = i % 2;
-	c->pid = (int)(1000 + i);
-	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
-	streams_open(c);
-	ASSERT(engine_holder_add(
-		       s->world.engine, name_space, 1,
-		       &(struct holder_tables){ c->pins, c->fences, c->streams, c->deferred },
-		       c->pid, c, &c->holder, &err) == 0);
-	return c;
-}
-
-/* Its copies may have happened or not, its requests are not answered any more. */
-static void stop_client(struct stepper *s, struct client *c)
-{
-	for (unsigned i = 0; i < REQUESTS; i++) {
-		struct want *w = &c->want[i];
-
-		if (w->window == NULL)
-			continue;
-		if (w->in && same_tensor(&s->models[w->model[0]], w->handle[0]))
-			s->models[w->model[0]].fuzzy = true;
-	}
-	for (unsigned i = 0; i < REQUESTS; i++) {
-		free(c->want[i].window);
-		c->want[i] = (struct want){ 0 };
-	}
-	c->stopped = true;
-}
-
-/* Killed wherever it is: its unnamed tensors are gone. */
-static void kill_client(struct stepper *s, struct client *c)
-{
-	if (!c->stopped) {
-		stop_client(s, c);
-		if (below(s, 2))
-			engine_holder_stop(s->world.engine, c->holder);
-	}
-	for (unsigned d = 0; d < s->world.shape.hbm; d++)
-		for (unsigned i = 0; i < WORLD_SLABS; i++)
-			s->world.devices[d].importers[i] -= c->mapped[d][i];
-	engine_holder_die(s->world.engine, c->holder, s->world.now_ns);
-}
-
 /* ---- the run ---- */
 
 static struct {
@@ -389,15 +332,15 @@ static void do_kill(struct stepper *s, unsigned i)
 
 	if (!c->stopped && below(s, 2)) {
 		engine_holder_stop(s->world.engine, c->holder);
-		stop_client(s, c);
+		client_stop(s, c);
 		return;
 	}
 	/* An unnamed tensor dies with the connection that made it. */
 	for (unsigned j = 0; j < MODELS; j++)
 		if (s->models[j].live && !s->models[j].named && s->models[j].maker == c->holder)
 			forget(&s->models[j]);
-	kill_client(s, c);
-	s->clients[i] = new_client(s, i);
+	client_kill(s, c);
+	s->clients[i] = client_new(s, i);
 }
 
 static void do_something(struct stepper *s)
@@ -485,6 +428,7 @@ static void drain(struct stepper *s)
 			return;
 		if (!world_finish_one(&s->world))
 			world_turn(&s->world, NS_PER_MS);
+		losses_look(s);
 	}
 	ASSERT(!"requests that nobody can be in the way of are not answered");
 }
@@ -496,7 +440,7 @@ static void read_back(struct stepper *s)
 
 	for (unsigned i = 0; i < MODELS; i++) {
 		struct model *m = &s->models[i];
-		uint64_t before = s->hits;
+		uint64_t before = s->hits, lost = s->lost;
 
 		if (!m->live)
 			continue;
@@ -512,7 +456,7 @@ static void read_back(struct stepper *s)
 				       PROTOCOL_PLACE_HOST, ACCESS_READ, ENGINE_NEVER,
 				       s->world.now_ns);
 			drain(s);
-			ASSERT(s->hits == before + 1);
+			ASSERT(s->hits == before + 1 || s->lost == lost + 1);
 			continue;
 		}
 		for (uint64_t at = 0; at < m->bytes; at += WORLD_BLOCK) {
@@ -544,7 +488,7 @@ static void finish(struct stepper *s)
 		if (s->models[i].live)
 			forget(&s->models[i]);
 	for (unsigned i = 0; i < CLIENTS; i++)
-		kill_client(s, s->clients[i]);
+		client_kill(s, s->clients[i]);
 	for (unsigned i = 0; i < 1000; i++)
 		if (!world_finish_one(&s->world))
 			world_turn(&s->world, 100 * NS_PER_MS);
@@ -567,7 +511,7 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	struct engine_hooks hooks = { .ctx = &s->world,
 				      .submit = world_submit,
 				      .complete = on_complete,
-				      .holder_gone = on_holder_gone,
+				      .holder_gone = client_gone,
 				      .slab_unmap = client_slab_unmap };
 
 	world_open(&s->world, seed, trouble->shape, policy, &hooks);
@@ -580,21 +524,24 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	s->world.refuse_permille = trouble->faults ? 100 : 0;
 	s->world.fail_mapped_permille = trouble->mapped_faults ? 20 : 0;
 	for (unsigned i = 0; i < CLIENTS; i++)
-		s->clients[i] = new_client(s, i);
+		s->clients[i] = client_new(s, i);
 	if (trouble->flicker)
 		flicker = flicker_start(s->world.engine);
-	for (where.step = 0; where.step < steps; where.step++)
+	losses_plan(s);
+	for (where.step = 0; where.step < steps; where.step++) {
+		losses_step(s, where.step);
 		do_something(s);
+	}
 	if (flicker != NULL)
 		flicker_stop(flicker, s->world.engine, s->world.now_ns);
 	finish(s);
 	free(flicker);
 	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors, "
-	       "%llu early, %llu views that failed\n",
+	       "%llu early, %llu views that failed, %llu times lost\n",
 	       (unsigned long long)seed, policy->name, (unsigned long long)s->world.finished,
 	       (unsigned long long)s->hits, (unsigned long long)s->completions,
 	       (unsigned long long)s->errors, (unsigned long long)s->grants,
-	       (unsigned long long)s->marks);
+	       (unsigned long long)s->marks, (unsigned long long)s->lost);
 	world_close(&s->world);
 	free(s);
 }

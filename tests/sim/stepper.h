@@ -24,7 +24,8 @@ struct model {
 	bool live, named, zoned;
 	bool fuzzy; /* a copy into it was cancelled half-way, or its old bytes were given up and the
 		       new ones are not there yet: not compared until it is overwritten */
-	uint64_t writes; /* times it was overwritten */
+	uint64_t writes;  /* times it was overwritten */
+	bool may_be_lost; /* with a GPU: see losses.h */
 };
 
 struct want {
@@ -79,7 +80,8 @@ struct stepper {
 	struct client *clients[CLIENTS];
 	struct model models[MODELS];
 	const struct stepper_trouble *trouble;
-	uint64_t completions, hits, errors, names, grants, marks;
+	uint64_t lose_at[2]; /* steps at which GPUs fall off */
+	uint64_t completions, hits, errors, names, grants, marks, lost;
 };
 
 /* What a run meets besides its seed. */
@@ -87,6 +89,7 @@ struct stepper_trouble {
 	struct world_shape shape;
 	bool faults;        /* nvme fails now and then, and there is no memory for slabs */
 	bool mapped_faults; /* so do hbm and dram */
+	bool losses;        /* GPUs fall off for good */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 };
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "tests/sim/client.h"
+#include "tests/sim/losses.h"
 
 void streams_open(struct client *c)
 {
@@ -69,13 +70,15 @@ static void view_failed(struct client *c, struct view *v, struct model *m)
 	const struct fence *f = &c->fences[fence_token_index(v->token)];
 	const char *at = model_address(c->stepper, m);
 
+	v->failed = true;
+	if (losses_front(c->stepper, m))
+		return; /* it came, but where it came to is gone; or it did not */
 	ASSERT(atomic_load(&f->failed_at) >= fence_token_value(v->token));
 	ASSERT(f->result < 0 && f->index != 0);
 	for (uint64_t i = 0; i < m->bytes && !c->stepper->trouble->mapped_faults; i++)
 		ASSERT((unsigned char)at[i] == 0xff);
 	if ((v->access & ACCESS_DISCARD) && m->writes == v->writes)
 		m->fuzzy = v->was_fuzzy;
-	v->failed = true;
 	c->stepper->marks++;
 }
 
@@ -95,8 +98,10 @@ static void arrive(struct client *c, struct view *v)
 		return;
 	}
 	ASSERT(word0_state(word0) == STATE_RESIDENT);
-	if (v->access & ACCESS_DISCARD)
+	if (v->access & ACCESS_DISCARD) {
 		model_scribble(c->stepper, m);
+		losses_revived(c->stepper, m);
+	}
 	model_verify(c->stepper, m);
 	c->stepper->hits++;
 }
