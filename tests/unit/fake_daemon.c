@@ -229,6 +229,20 @@ void fake_wait_held(struct fake *f, uint32_t n)
 		sched_yield();
 }
 
+void fake_wait_asleep(struct fake *f)
+{
+	struct pollfd bell = { .fd = f->doorbell_fd, .events = POLLIN };
+	bool sleeps = false;
+
+	while (!sleeps) {
+		pthread_mutex_lock(&f->lock);
+		sleeps = f->asleep && poll(&bell, 1, 0) == 0;
+		pthread_mutex_unlock(&f->lock);
+		if (!sleeps)
+			usleep(100);
+	}
+}
+
 void fake_wait_bye(struct fake *f)
 {
 	while (fake_peek(f, &f->bye) == 0)
@@ -378,6 +392,17 @@ static void socket_event(struct fake *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
+static void doze(struct fake *f, struct pollfd *p)
+{
+	pthread_mutex_lock(&f->lock);
+	f->asleep = !f->never_sleep;
+	pthread_mutex_unlock(&f->lock);
+	poll(p, fake_peek(f, &f->hung_up) ? 2 : 3, f->never_sleep ? 0 : -1);
+	pthread_mutex_lock(&f->lock);
+	f->asleep = false;
+	pthread_mutex_unlock(&f->lock);
+}
+
 static void serve(struct fake *f)
 {
 	struct pollfd p[3] = { { .fd = f->stop_fd, .events = POLLIN },
@@ -389,7 +414,7 @@ static void serve(struct fake *f)
 			atomic_store(&f->table->awake, DAEMON_ASLEEP);
 		ring_fence();
 		if (!drain(f))
-			poll(p, fake_peek(f, &f->hung_up) ? 2 : 3, f->never_sleep ? 0 : -1);
+			doze(f, p);
 		if (p[0].revents != 0)
 			return;
 		atomic_store(&f->table->awake, DAEMON_POLLING);

@@ -62,6 +62,7 @@ struct fake {
 	uint32_t counts[64];   /* entries taken, an opcode */
 	uint32_t doorbells;    /* times that the eventfd was found rung */
 	uint32_t bye, hung_up; /* seen on the socket */
+	bool asleep;           /* found nothing to do, and waits */
 };
 
 void fake_start(struct fake *f);
@@ -76,6 +77,9 @@ void fake_release_held(struct fake *f, int result);
 void fake_wait_held(struct fake *f, uint32_t n);
 /* One of the numbers above, read under `lock`. */
 uint32_t fake_peek(struct fake *f, const uint32_t *number);
+/* Returns once it sleeps, and is not rung for: `awake` alone also says so while what was found is
+ * still answered, before it looks once more. */
+void fake_wait_asleep(struct fake *f);
 /* Returns once the client has said BYE. */
 void fake_wait_bye(struct fake *f);
 /* Sets word0 and word1 of a tensor; its bytes are in the arena at index * FAKE_TENSOR_SIZE. */
