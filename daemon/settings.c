@@ -182,7 +182,7 @@ const struct config_row settings_rows[] = {
 	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
 	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, "
-	  "192 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram.",
+	  "256 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; four descriptors each.", NULL, NULL },
@@ -243,7 +243,7 @@ static uint64_t staging_least(const struct settings *s, unsigned gpus)
  * way to and from GPUs meanwhile. */
 static unsigned staging_parts(const struct settings *s, unsigned gpus)
 {
-	return s->staging_bytes == 0 && gpus > 0 ? 2 : 1;
+	return s->staging_bytes == 0 && gpus > 0 ? 3 : 1;
 }
 
 /* What nothing configured means: enough for all devices at full depth, but not a large part of a

@@ -178,7 +178,7 @@ START_TEST(staging_is_divided_without_rest)
 	/* What goes on to a GPU is not to keep the disk waiting. */
 	settings_staging(&s, 1, &parts);
 	ck_assert_uint_eq(parts.total_bytes, MIB(8));
-	ck_assert_uint_eq(parts.share_bytes, ALIGN_DOWN(MIB(8) / 3, 4096));
+	ck_assert_uint_eq(parts.share_bytes, MIB(2));
 	ck_assert_uint_eq(parts.engine_bytes, MIB(8) - parts.share_bytes);
 	settings_free(&s);
 	ck_assert_int_eq(load(DRAM "staging: 16MiB\n"), 0);
