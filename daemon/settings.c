@@ -239,8 +239,8 @@ static uint64_t staging_least(const struct settings *s, unsigned gpus)
 	return gpus > 1 ? STAGING_BLOCKS_MIN * STAGING_GPU_SLOT * gpus : 0;
 }
 
-/* The engine's part of staging for each share of a path: a disk at full depth, and as much on its
- * way to and from GPUs meanwhile. */
+/* The engine's part of staging for each share of a path. A disk may bring a whole depth at once:
+ * while that is checked and goes on to a GPU the next is on its way, and another is queued. */
 static unsigned staging_parts(const struct settings *s, unsigned gpus)
 {
 	return s->staging_bytes == 0 && gpus > 0 ? 3 : 1;
