@@ -53,10 +53,9 @@ static int wait_backed(struct tierd *t)
 static int measure(const struct bench_options *o, uint64_t bytes, uint64_t *ret_first_ns,
 		   uint64_t *ret_all_ns)
 {
-	struct bench_config config = { .hbm_bytes = GIB(1),
-				       .hbm_backend = "cuda",
-				       .dram_bytes = bytes,
-				       .dram_later = true };
+	struct bench_config config = {
+		.hbm_bytes = GIB(1), .hbm_backend = "cuda", .dram_bytes = bytes, .dram_later = true
+	};
 	struct bench_daemon d;
 	struct tierd *t;
 	uint64_t begin = clock_now_ns();
@@ -76,29 +75,35 @@ static int measure(const struct bench_options *o, uint64_t bytes, uint64_t *ret_
 	return daemon_stop(&d) | rc;
 }
 
-/* In pieces, as a program that wants several buffers would; one of this size may be refused. */
+/* In pieces, as a program that wants several buffers would; one of this size may be refused. 0: the
+ * driver has not so much. */
 static uint64_t raw_alloc_ns(struct card *g, uint64_t bytes)
 {
 	uint64_t begin = clock_now_ns(), ns;
 	unsigned n = (unsigned)(bytes / GIB(1));
 	void **piece = calloc(n, sizeof(*piece));
+	CUresult result = CUDA_SUCCESS;
+	struct err err = ERR_INIT;
 
 	if (piece == NULL)
 		abort();
-	for (unsigned i = 0; i < n; i++)
-		if (g->cuda->mem_host_alloc(&piece[i], GIB(1), CU_MEMHOSTALLOC_PORTABLE) != 0)
-			piece[i] = NULL;
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
+		result = g->cuda->mem_host_alloc(&piece[i], GIB(1), CU_MEMHOSTALLOC_PORTABLE);
 	ns = clock_now_ns() - begin;
 	for (unsigned i = 0; i < n; i++)
 		if (piece[i] != NULL)
 			g->cuda->mem_free_host(piece[i]);
 	free(piece);
+	if (cuda_check(g->cuda, result, &err, "cuMemHostAlloc of 1 GiB") < 0) {
+		fprintf(stderr, "tierd-bench: start: %s\n", err.text);
+		return 0;
+	}
 	return ns;
 }
 
 int bench_start(const struct bench_options *o)
 {
-	uint64_t bytes = GIB(o->quick ? 2 : o->dram_gib), first_ns, all_ns;
+	uint64_t bytes = GIB(o->quick ? 2 : o->dram_gib), first_ns, all_ns, raw_ns;
 	struct card gpu;
 	struct result r;
 	int rc = card_open(0, 0, &gpu);
@@ -107,12 +112,14 @@ int bench_start(const struct bench_options *o)
 		return rc;
 	rc = measure(o, bytes, &first_ns, &all_ns);
 	if (rc == 0) {
+		raw_ns = raw_alloc_ns(&gpu, bytes);
 		result_begin(&r, o, "start");
 		result_count(&r, "dram_bytes", bytes);
 		result_real(&r, "first_acquire_s", (double)first_ns / 1e9);
 		result_real(&r, "all_registered_s", (double)all_ns / 1e9);
-		result_real(&r, "raw_alloc_s", (double)raw_alloc_ns(&gpu, bytes) / 1e9);
+		result_real(&r, "raw_alloc_s", (double)raw_ns / 1e9);
 		result_end(&r);
+		rc = raw_ns == 0;
 	}
 	card_close(&gpu);
 	return rc;

@@ -105,6 +105,7 @@ uint64_t sides_round(struct side *sides, unsigned n)
 {
 	_Atomic unsigned go = 0;
 	uint64_t begin = UINT64_MAX, end = 0;
+	bool failed = false;
 
 	for (unsigned i = 0; i < n; i++) {
 		sides[i].go = &go;
@@ -116,10 +117,9 @@ uint64_t sides_round(struct side *sides, unsigned n)
 		pthread_join(sides[i].thread, NULL);
 		begin = MIN(begin, sides[i].begin_ns);
 		end = MAX(end, sides[i].end_ns);
-		if (sides[i].rc < 0)
-			return 0;
+		failed |= sides[i].rc < 0;
 	}
-	return end - begin;
+	return failed ? 0 : end - begin;
 }
 
 static void *endless_main(void *arg)
@@ -127,13 +127,14 @@ static void *endless_main(void *arg)
 	struct side *s = arg;
 
 	while (!atomic_load(&s->stop) && side_round(s) > 0)
-		;
+		s->rounds++;
 	return NULL;
 }
 
 int side_start(struct side *s)
 {
 	atomic_store(&s->stop, false);
+	s->rounds = 0;
 	return -pthread_create(&s->thread, NULL, endless_main, s);
 }
 

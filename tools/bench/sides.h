@@ -29,6 +29,7 @@ struct side {
 	unsigned parties;
 	_Atomic bool stop;
 	uint64_t begin_ns, end_ns;
+	uint64_t rounds; /* between side_start() and side_end() */
 	int rc;
 };
 
