@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/compiler.h"
 #include "tests/system/oracle.h"
@@ -98,6 +99,27 @@ START_TEST(bytes_go_through_gpus_and_back)
 	ck_assert_int_eq(tierd_stats(t, &stats), 0);
 	ck_assert_uint_gt(stats.moved_bytes[TIERD_DRAM][TIERD_HBM], 0);
 	ck_assert_uint_gt(stats.moved_bytes[TIERD_HBM][TIERD_DRAM], 0);
+	end();
+}
+END_TEST
+
+/* Also not once the lanes have copied and slabs are there. */
+START_TEST(gpus_that_have_nothing_to_do_sleep)
+{
+	uint64_t cpu_ns, switches;
+	tierd_tensor h;
+
+	begin(CONFIG);
+	h = make(MIB(8));
+	fill(h, 0, 1);
+	expect(h, TIERD_HOST, 1);
+	expect(h, 1, 1);
+	usleep(500000); /* the daemon naps until 100 ms after the last progress */
+	cpu_ns = system_cpu_ns(s);
+	switches = system_switches(s);
+	sleep(2);
+	ck_assert_uint_le(system_switches(s) - switches, SYSTEM_FOREIGN_SWITCHES);
+	ck_assert_uint_le(system_cpu_ns(s) - cpu_ns, 2 * NS_PER_S / 200);
 	end();
 }
 END_TEST
@@ -220,5 +242,5 @@ START_TEST(a_lost_gpu_takes_what_stood_there_alone)
 END_TEST
 
 UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_gpus_and_back,
-	  bytes_stay_whole_on_gpus, a_gpu_without_memory_is_full_for_a_while,
-	  a_lost_gpu_takes_what_stood_there_alone)
+	  gpus_that_have_nothing_to_do_sleep, bytes_stay_whole_on_gpus,
+	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone)

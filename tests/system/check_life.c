@@ -458,13 +458,6 @@ END_TEST
 /* ---- idle --------------------------------------------------------------------------------------
  */
 
-/* ThreadSanitizer has a thread of its own that wakes up ten times a second. */
-#ifdef __SANITIZE_THREAD__
-#define FOREIGN_SWITCHES 40
-#else
-#define FOREIGN_SWITCHES 0
-#endif
-
 START_TEST(an_idle_daemon_with_clients_does_not_run)
 {
 	uint64_t cpu_ns, switches, turns;
@@ -480,7 +473,7 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 	sleep(3);
 	ck_assert_uint_eq(atomic_load(&w[0].stats->turns), turns);
 	/* Nor do the lanes wake up. */
-	ck_assert_uint_le(system_switches(s) - switches, FOREIGN_SWITCHES);
+	ck_assert_uint_le(system_switches(s) - switches, SYSTEM_FOREIGN_SWITCHES);
 	ck_assert_uint_le(system_cpu_ns(s) - cpu_ns, 3 * NS_PER_S / 200);
 	for (int i = 0; i < 20; i++)
 		wire_close(&w[i]);
