@@ -59,6 +59,11 @@ struct config_choice {
 	size_t size;
 };
 
+/* A choice that other builds have: who asks for it is told why this one has not. */
+struct config_absent {
+	const char *name, *why;
+};
+
 /* Begins a struct of sub->size bytes whose other members sub->rows fill (offsets from here). */
 struct config_variant {
 	int choice;   /* the i of sub->variant(); -1 when an OPTIONAL one is missing */
@@ -75,6 +80,7 @@ struct config_sub {
 	const char *selector_default; /* VARIANT: when it is missing; NULL: required */
 	/* VARIANT: fills `ret` with choice i, false past the end. */
 	bool (*variant)(size_t i, struct config_choice *ret);
+	const struct config_absent *absent; /* VARIANT: ends with a NULL name; NULL: none */
 };
 
 struct config_row {

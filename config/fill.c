@@ -221,6 +221,10 @@ static int fail_choice(struct fill *f, const struct config_sub *sub, const struc
 	res = value_read(&row, given->text, &value, &why);
 	ASSERT(res != 0);
 	path_down(f, sub->selector, 0);
+	for (const struct config_absent *a = sub->absent; a != NULL && a->name != NULL; a++)
+		if (strcmp(a->name, given->text) == 0)
+			return fill_fail(f, given->at, "%s is not in this build: %s", a->name,
+					 a->why);
 	return fill_fail(f, given->at, "%s", why.text);
 }
 

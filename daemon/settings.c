@@ -75,9 +75,17 @@ static bool policy_choice(size_t i, struct config_choice *ret)
 /* clang-format off */
 #define AT(type, member) offsetof(struct type, member)
 
+/* What may be left out of a build. */
+static const struct config_absent hbm_absent[] = {
+#ifndef HAVE_CUDA
+	{ "cuda", "it was configured without a cuda.h of CUDA 12.4 or newer" },
+#endif
+	{ NULL, NULL },
+};
 static const struct config_sub hbm_sub = { .size = sizeof(struct config_variant),
 					   .selector = "backend",
-					   .variant = hbm_choice };
+					   .variant = hbm_choice,
+					   .absent = hbm_absent };
 static const struct config_sub dram_sub = { .size = sizeof(struct config_variant),
 					    .selector = "backend",
 					    .selector_default = "host",
@@ -336,17 +344,26 @@ static int devices_check(const struct settings *s, struct err *err)
 		       gpus_told(s), paths, all, ENGINE_DEVICES_MAX);
 }
 
+static int backend_check(enum tier_kind kind, const struct config_variant *variant, struct err *err)
+{
+	const struct tier_ops *ops = settings_backend(kind, variant);
+	struct err why = ERR_INIT;
+
+	if (!ops || !ops->check || ops->check(variant->config, &why) == 0)
+		return 0;
+	return err_set(err, EINVAL, "tiers.%s.%s", tier_kind_name(kind), why.text);
+}
+
 /* What a row cannot say. */
 static int tiers_check(const struct settings *s, struct err *err)
 {
 	const struct nvme_options *o = settings_nvme_options(s);
-	const struct memory_config *hbm = s->tiers.hbm.config;
+	int rc = backend_check(TIER_KIND_HBM, &s->tiers.hbm, err);
 
-	if (hbm && settings_backend(TIER_KIND_HBM, &s->tiers.hbm) == &memory_ops &&
-	    hbm->size.permille > 0)
-		return err_set(err, EINVAL,
-			       "tiers.hbm.size: no %% with backend memory, as no device is there "
-			       "to take it of");
+	if (rc == 0)
+		rc = backend_check(TIER_KIND_DRAM, &s->tiers.dram, err);
+	if (rc < 0)
+		return rc;
 	if (o && o->block_bytes % GRANULE != 0)
 		return err_set(err, EINVAL, "tiers.nvme.block: %llu bytes are no multiple of 4KiB",
 			       (unsigned long long)o->block_bytes);

@@ -59,12 +59,47 @@ static int see(const struct cuda *cuda, struct seen *ret, struct err *err)
 	return 0;
 }
 
+static bool is_all(const char *name)
+{
+	return strcmp(name, "all") == 0;
+}
+
+static bool is_ordinal(const char *name)
+{
+	size_t digits = strspn(name, "0123456789");
+
+	return digits > 0 && digits <= 2 && name[digits] == '\0';
+}
+
 /* "MIG-" stands before the UUID of an instance. */
+static bool is_uuid(const char *name)
+{
+	return strncasecmp(name, "GPU-", 4) == 0 || strncasecmp(name, "MIG-", 4) == 0;
+}
+
 static bool same_uuid(const char *name, const char *uuid)
 {
-	bool known = strncasecmp(name, "GPU-", 4) == 0 || strncasecmp(name, "MIG-", 4) == 0;
+	return is_uuid(name) && strcasecmp(name + 4, uuid + 4) == 0;
+}
 
-	return known && strcasecmp(name + 4, uuid + 4) == 0;
+int gpu_check_names(const struct gpu_config *config, struct err *err)
+{
+	const struct gpu_name *names = config->devices.items;
+
+	for (size_t i = 0; i < config->devices.count; i++) {
+		const char *name = names[i].device;
+
+		if (is_all(name) && config->devices.count > 1)
+			return err_set(err, EINVAL, "devices: `all` stands alone");
+		if (!is_all(name) && !is_ordinal(name) && !is_uuid(name))
+			return err_set(err, EINVAL,
+				       "devices: '%s' is no ordinal and no UUID (GPU-..., MIG-...)",
+				       name);
+		for (size_t k = 0; k < i; k++)
+			if (strcasecmp(names[k].device, name) == 0)
+				return err_set(err, EINVAL, "devices: '%s' stands twice", name);
+	}
+	return 0;
 }
 
 static int fail_unknown(const struct seen *seen, const char *name, struct err *err)
@@ -82,11 +117,8 @@ static int fail_unknown(const struct seen *seen, const char *name, struct err *e
 /* The ordinal, or -ENODEV. */
 static int find(const struct seen *seen, const char *name, struct err *err)
 {
-	size_t digits = strspn(name, "0123456789");
-	bool is_number = digits > 0 && digits <= 2 && name[digits] == '\0';
-
 	for (unsigned i = 0; i < seen->count; i++)
-		if (is_number ? (unsigned)atoi(name) == i : same_uuid(name, seen->uuid[i]))
+		if (is_ordinal(name) ? (unsigned)atoi(name) == i : same_uuid(name, seen->uuid[i]))
 			return (int)i;
 	return fail_unknown(seen, name, err);
 }
@@ -108,8 +140,7 @@ int gpu_choose(const struct gpu_config *config, const struct cuda *cuda, unsigne
 
 	if (r < 0)
 		return r;
-	if (config->devices.count == 0 ||
-	    (config->devices.count == 1 && strcmp(names[0].device, "all") == 0))
+	if (config->devices.count == 0 || (config->devices.count == 1 && is_all(names[0].device)))
 		return choose_all(&seen, ret);
 	for (size_t i = 0; i < config->devices.count; i++) {
 		r = find(&seen, names[i].device, err);

@@ -139,6 +139,8 @@ void gpu_say(struct gpu *g, CUresult result, const char *what);
 void gpu_fail(struct gpu *g, struct xfer *x, CUresult result);
 
 /* C. The ordinals that the configuration means; returns how many, or -errno. */
+/* Whether the names of `devices` can be some; "devices: ..." of the first that cannot. */
+int gpu_check_names(const struct gpu_config *config, struct err *err);
 int gpu_choose(const struct gpu_config *config, const struct cuda *cuda, unsigned ret[GPUS_MAX],
 	       struct err *err);
 /* "GPU-8-4-4-4-12" in `ret`. */

@@ -22,7 +22,9 @@
 
 static const struct config_row name_rows[] = {
 	{ "device", CONFIG_TEXT, offsetof(struct gpu_name, device), NULL, NULL, NULL,
-	  CONFIG_REQUIRED, "`all`, an ordinal of the driver, or a UUID (`GPU-...`, `MIG-...`).",
+	  CONFIG_REQUIRED,
+	  "`all` (alone), an ordinal of the driver after CUDA_VISIBLE_DEVICES, or a "
+	  "UUID as `nvidia-smi -L` prints it (`GPU-...`, `MIG-...`).",
 	  NULL, NULL },
 	CONFIG_END
 };
@@ -35,8 +37,8 @@ static const struct config_sub fault_sub = { .rows = fault_rows,
 /* clang-format off */
 const struct config_row gpu_rows[] = {
 	{ "devices", CONFIG_LIST, offsetof(struct gpu_config, devices), NULL, NULL, "16", 0,
-	  "Which GPUs; empty: all that the driver shows. A MIG instance is a GPU.", NULL,
-	  &name_sub },
+	  "Which GPUs, not how many; empty: all that the driver shows. A MIG instance is a GPU.",
+	  NULL, &name_sub },
 	{ "size", CONFIG_BYTES, offsetof(struct gpu_config, size), NULL, "2MiB", NULL,
 	  CONFIG_REQUIRED, "Bytes of each GPU's memory, or % of it; rounded down to whole slabs. "
 	  "It is taken as it is wanted.", NULL, NULL },
@@ -133,6 +135,20 @@ uint64_t gpu_slab_bytes(uint64_t bytes)
 	return slab;
 }
 
+static int gpu_check_config(const void *config, struct err *err)
+{
+	const struct gpu_config *c = config;
+	uint64_t slab = c->slab_bytes;
+
+	if ((slab & (slab - 1)) != 0)
+		return err_set(err, EINVAL, "slab: %" PRIu64 " bytes are no power of two", slab);
+	if (c->size.permille == 0 && slab > c->size.bytes)
+		return err_set(err, EINVAL,
+			       "slab: %" PRIu64 " bytes are more than `size`, %" PRIu64, slab,
+			       c->size.bytes);
+	return gpu_check_names(c, err);
+}
+
 static int check_slab(const struct gpu *g, uint64_t slab, uint64_t bytes, struct err *err)
 {
 	CUmemAllocationProp prop = {
@@ -148,10 +164,10 @@ static int check_slab(const struct gpu *g, uint64_t slab, uint64_t bytes, struct
 
 	if (r < 0)
 		return r;
-	if ((slab & (slab - 1)) != 0 || slab % unit != 0)
+	if (slab % unit != 0)
 		return err_set(err, EINVAL,
-			       "%s: slab of %" PRIu64 " bytes: it must be a power of two and a "
-			       "multiple of the device's %zu",
+			       "%s: slab of %" PRIu64 " bytes: it must be a multiple of the "
+			       "device's %zu",
 			       g->base.name, slab, unit);
 	if (slab > bytes)
 		return err_set(err, EINVAL,
@@ -443,6 +459,7 @@ const struct tier_ops gpu_ops = {
 	.kind = TIER_KIND_HBM,
 	.rows = gpu_rows,
 	.config_size = sizeof(struct gpu_config),
+	.check = gpu_check_config,
 	.count = gpu_count,
 	.open = gpu_open,
 	.close = gpu_close,

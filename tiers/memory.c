@@ -36,6 +36,21 @@ const struct config_row memory_rows[] = {
 };
 /* clang-format on */
 
+static int memory_check(const void *config, struct err *err)
+{
+	const struct memory_config *c = config;
+
+	if (c->size.permille != 0)
+		return err_set(err, EINVAL,
+			       "size: no %% with backend memory, as no device is "
+			       "there to take it of");
+	if (ALIGN_UP(c->slab, (uint64_t)HUGE_BYTES) > c->size.bytes)
+		return err_set(err, EINVAL,
+			       "slab: %" PRIu64 " bytes are more than `size`, %" PRIu64, c->slab,
+			       c->size.bytes);
+	return 0;
+}
+
 static int memory_count(const void *config, struct err *err)
 {
 	return (int)((const struct memory_config *)config)->devices;
@@ -55,14 +70,6 @@ static int memory_open(const void *config, unsigned index, const struct topology
 	size_t said;
 	int r;
 
-	if (c->size.permille != 0)
-		return err_set(err, EINVAL,
-			       "hbm: a size in %% with `backend: memory`: there is no "
-			       "device to take it of");
-	if (options.slab_bytes > c->size.bytes)
-		return err_set(err, EINVAL,
-			       "hbm: a slab of %" PRIu64 " bytes, but a size of %" PRIu64,
-			       options.slab_bytes, c->size.bytes);
 	snprintf(name, sizeof(name), "hbm%u", index);
 	r = mapped_open(&memory_ops, &options, &m, err);
 	if (r < 0)
@@ -82,6 +89,7 @@ const struct tier_ops memory_ops = {
 	.kind = TIER_KIND_HBM,
 	.rows = memory_rows,
 	.config_size = sizeof(struct memory_config),
+	.check = memory_check,
 	.count = memory_count,
 	.open = memory_open,
 	.close = mapped_close,

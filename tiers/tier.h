@@ -114,6 +114,9 @@ struct tier_ops {
 	enum tier_kind kind;
 	const struct config_row *rows;
 	size_t config_size;
+	/* C, optional: what rows cannot say and no device is needed to know, before anything is
+	 * opened. 0, or -EINVAL with a sentence that begins with the key: "slab: ...". */
+	int (*check)(const void *config, struct err *err);
 	/* C, optional: how many tiers this configuration stands for (one a GPU), or -errno. NULL:
 	 * one. */
 	int (*count)(const void *config, struct err *err);

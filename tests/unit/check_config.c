@@ -232,6 +232,9 @@ START_TEST(wrong_kinds_and_missing_keys_are_refused)
 		  "is 'memory'" },
 		{ "tiers: {hbm: {backend: hip}}",
 		  "t:1:24: tiers.hbm.backend: 'hip' is none of cuda, memory, none" },
+		{ "tiers: {hbm: {backend: rocm}}",
+		  "t:1:24: tiers.hbm.backend: rocm is not in this build: no header of it was "
+		  "found" },
 		{ "tiers: {hbm: {backend: [cuda]}}",
 		  "t:1:24: tiers.hbm.backend: a single value is expected here, not a list" },
 		{ "tiers: {hbm: {backend: memory}}",

@@ -20,6 +20,8 @@ static int load(const char *text)
 #define DRAM "tiers: {dram: {size: 64MiB}}\n"
 #define NVME "tiers: {dram: {size: 64MiB}, nvme: {paths: [{path: /a, size: 1GiB}], block: 1MiB}}\n"
 
+#define CUDA "tiers: {dram: {size: 64MiB}, hbm: {backend: cuda, size: 128MiB, "
+
 #define TWO_GPUS "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
 
 START_TEST(the_smallest_configuration_has_all_defaults)
@@ -135,6 +137,18 @@ static const struct {
 	  "/h, "
 	  "size: 1GiB}]}}\n",
 	  "tiers: 8 devices of hbm, one of dram and 8 paths of nvme are 17, 16 are possible" },
+	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 4MiB, slab: 5MiB}}\n",
+	  "t.yaml:1:65: tiers.hbm.slab: 5242880 bytes are more than `size`" },
+#ifdef HAVE_CUDA
+	{ CUDA "slab: 96MiB}}\n", "t.yaml:1:65: tiers.hbm.slab: 100663296 bytes are no power" },
+	{ CUDA "slab: 256MiB}}\n", "tiers.hbm.slab: 268435456 bytes are more than `size`" },
+	{ CUDA "devices: [0, all]}}\n", "tiers.hbm.devices: `all` stands alone" },
+	{ CUDA "devices: [GPU-0, gpu-0]}}\n", "tiers.hbm.devices: 'gpu-0' stands twice" },
+	{ CUDA "devices: [1, cuda:0]}}\n", "tiers.hbm.devices: 'cuda:0' is no ordinal and no" },
+	{ CUDA "devices: -1}}\n", "tiers.hbm.devices: '-1' is no ordinal" },
+#else
+	{ CUDA "slab: 64MiB}}\n", "t.yaml:1:45: tiers.hbm.backend: cuda is not in this build" },
+#endif
 	{ DRAM "linger: 60\n", "linger" },
 	{ DRAM "max_clients: 0\n", "max_clients" },
 	{ DRAM "spin: 2ms\n", "spin" },

@@ -360,8 +360,8 @@ START_TEST(the_memory_backend_reserves_all_and_touches_nothing)
 	ck_assert_uint_lt(status_bytes("VmRSS:") - before, MIB(8));
 	t->base.ops->close(t);
 	c.size = (struct config_bytes){ .permille = 100 };
-	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(err.text, "%"));
+	ck_assert_int_eq(memory_ops.check(&c, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "size: no %"));
 }
 END_TEST
 

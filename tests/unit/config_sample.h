@@ -73,6 +73,10 @@ static const struct config_row sample_cuda_rows[] = {
 	  .help = "Which GPUs." },
 	CONFIG_END,
 };
+static const struct config_absent sample_absent[] = {
+	{ "rocm", "no header of it was found" },
+	{ NULL, NULL },
+};
 static inline bool sample_backend(size_t i, struct config_choice *ret)
 {
 	static const struct config_choice choices[] = {
@@ -107,6 +111,7 @@ static const struct config_sub sample_hbm_sub = {
 	.selector = "backend",
 	.selector_default = "cuda",
 	.variant = sample_backend,
+	.absent = sample_absent,
 };
 
 enum sample_numa { SAMPLE_NEAREST, SAMPLE_INTERLEAVE, SAMPLE_OFF };

@@ -15,6 +15,8 @@ const struct command command_all[] = {
 	{ "status", NULL, "bytes a tier and class, moves, rates and stalls",
 	  "Reads the daemon's counters from shared memory, twice for the rates. \"used\" is what\n"
 	  "tensors have taken, being filled ones among them, \"valid\" what holds their bytes.\n"
+	  "\"there\" and \"has memory\" are what has memory now: a GPU's comes as it is wanted\n"
+	  "and goes when it is idle, and \"largest free\" counts only what is there.\n"
 	  "tierctl is a client itself. dram's limit is its configured size less staging.",
 	  OPTION_I | OPTION_A, status_run },
 	{ "list", NULL, "all tensors, one a line",
