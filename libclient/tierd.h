@@ -13,8 +13,8 @@
  *    release, may be lost; nobody can tell.
  *  - tierd promises residency and that no written byte is lost. It does not arbitrate between
  *    writers: clients that write the same tensor at once synchronise among themselves.
- *  - TIERD_DISCARD says "I overwrite every byte": the old contents are gone once the acquire
- * returns.
+ *  - TIERD_DISCARD says "I overwrite every byte": the old contents are gone when the acquire
+ *    returns.
  *  - Nothing survives the daemon: when it ends, so do all tensors.
  *  - After fork() the child must not use the parent's connection: calls return -EPERM there.
  *  - Views that a process holds pin memory for everybody; release early.
@@ -105,9 +105,8 @@ enum tierd_access {
 
 #define TIERD_NAME_MAX 255 /**< bytes of a name, without its end */
 #define TIERD_NDIM_MAX 8
-#define TIERD_BATCH_MAX                                                           \
-	8192 /**< tensors in one acquire_batch, prefetch or evict; more is -E2BIG \
-	      */
+/** Tensors in one acquire_batch, acquire_on, prefetch or evict; more is -E2BIG. */
+#define TIERD_BATCH_MAX 8192
 
 /** What to create. Zero-initialise it; reserved members must be 0. */
 struct tierd_spec {
@@ -358,7 +357,14 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  * Units: none.
  * Ownership: as tierd_acquire_batch().
  * Threads: any. Blocks until there is room, for ever; a signal ends it. The first call that waits
- *        starts the connection's one thread.
+ *        starts the connection's one thread. Views that this program keeps take their room: one
+ *        that acquires more than fits beside them waits for itself.
+ *
+ *     struct tierd_view v[2];
+ *     if (tierd_acquire_on(t, tensors, 2, 0, TIERD_READ | TIERD_WRITE, stream, v) == 0) {
+ *             launch_kernel(stream, v[0].data, v[1].data);
+ *             tierd_release_on(t, v, 2, stream);
+ *     }
  */
 TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, size_t n, int gpu,
 			       uint32_t access, void *cuda_stream, struct tierd_view *ret);
