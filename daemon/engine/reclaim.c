@@ -174,15 +174,18 @@ static bool names(const struct request *q, uint32_t tensor)
 	return false;
 }
 
-/* Running requests count on the copies that they found, and the head of the queue would only lack
- * more without its own. */
+/* Running acquires count on the copies that they found, and the head of the queue would only lack
+ * more without its own. A flush does not: it waits itself, for those who want the tensor in dram. */
 static bool is_counted_on(struct engine *e, uint8_t device, uint32_t tensor)
 {
 	struct list *it;
 
-	list_for_each (it, &e->running)
-		if (names(list_entry(it, struct request, link), tensor))
+	list_for_each (it, &e->running) {
+		const struct request *q = list_entry(it, struct request, link);
+
+		if (q->kind == REQUEST_ACQUIRE && q->device == e->dram && names(q, tensor))
 			return true;
+	}
 	return names(list_first(queue_of(e, device), struct request, link), tensor);
 }
 

@@ -391,7 +391,7 @@ START_TEST(what_small_tensors_leave_no_room_for_is_refused)
 }
 END_TEST
 
-START_TEST(a_copy_that_is_waited_for_is_in_nobodys_way)
+static void wait_behind_a_copy(bool flushes)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle pinned = rig_create(r, 0, WORLD_DRAM / 4), big, batch[2];
@@ -409,10 +409,19 @@ START_TEST(a_copy_that_is_waited_for_is_in_nobodys_way)
 	r->client[2].answered[1] = false;
 	engine_acquire(r->world.engine, r->client[2].holder, 1, batch, 2, HOST, ACCESS_READ,
 		       ENGINE_NEVER, r->world.now_ns);
+	/* A flush waits for the batch, and counts on no copy. */
+	if (flushes)
+		engine_flush(r->world.engine, r->client[0].holder, 2, batch, 1, r->world.now_ns);
 	ck_assert(!r->client[1].answered[1] && !r->client[2].answered[1]);
 	ck_assert_int_eq(rig_wait(r, 1, 1, 1000), 0);
 	rig_unpin(r, 0, pinned, ACCESS_READ);
 	rig_close(r);
+}
+
+START_TEST(a_copy_that_is_waited_for_is_in_nobodys_way)
+{
+	wait_behind_a_copy(false);
+	wait_behind_a_copy(true);
 }
 END_TEST
 
