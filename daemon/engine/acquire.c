@@ -169,14 +169,14 @@ static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uin
 		    replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
 				 &q->items[i].node) < 0)
 			short_of = item_device(e, &q->items[i]);
-	if (short_of != DEVICE_NONE) {
-		let_go(e, q);
-		/* Nothing came free that was not free before. */
-		e->again = again;
-		d->look = look;
-		*(short_of == q->device ? ret_second : ret_bytes) = 0;
-	}
-	return short_of == DEVICE_NONE ? 0 : -ENOSPC;
+	if (short_of == DEVICE_NONE)
+		return 0;
+	let_go(e, q);
+	/* Nothing came free that was not free before. */
+	e->again = again;
+	d->look = look;
+	*(short_of == q->device ? ret_second : ret_bytes) = 0;
+	return -ENOSPC;
 }
 
 static void enter(struct request *q, enum request_state state, struct list *list)

@@ -175,7 +175,7 @@ static bool names(const struct request *q, uint32_t tensor)
 }
 
 /* Running acquires count on the copies that they found, and the head of the queue would only lack
- * more without its own. A flush does not: it waits itself, for those who want the tensor in dram. */
+ * more without its own. A flush does not: it waits itself for those who want it in dram. */
 static bool is_counted_on(struct engine *e, uint8_t device, uint32_t tensor)
 {
 	struct list *it;
