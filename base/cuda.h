@@ -63,6 +63,7 @@
 	X(stream_get_ctx, cuStreamGetCtx, 9020)                                 \
 	X(stream_get_id, cuStreamGetId, 12000)                                  \
 	X(stream_is_capturing, cuStreamIsCapturing, 10000)                      \
+	X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, 10010)      \
 	X(stream_wait_event, cuStreamWaitEvent, 3020)                           \
 	X(stream_wait_value64, cuStreamWaitValue64, 11070)                      \
 	X(stream_write_value64, cuStreamWriteValue64, 11070)                    \

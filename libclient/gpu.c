@@ -14,6 +14,21 @@ static CUdeviceptr address(const void *p)
 	return (CUdeviceptr)(uintptr_t)p;
 }
 
+/* Calls that may be unsafe while any stream of the process is captured would fail, and spoil that
+ * capture; none of ours has to do with what is captured. Returns the thread's mode as it was. */
+static CUstreamCaptureMode relax(const struct cuda *cu)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	cu->exchange_capture_mode(&mode);
+	return mode;
+}
+
+static void relax_end(const struct cuda *cu, CUstreamCaptureMode was)
+{
+	cu->exchange_capture_mode(&was);
+}
+
 int gpu_count(int *ret, struct err *err)
 {
 	const struct cuda *cu;
@@ -46,12 +61,16 @@ int gpu_uuid(int ordinal, uint8_t ret[16], struct err *err)
 int gpu_reserve(uint64_t bytes, void **ret, struct err *err)
 {
 	const struct cuda *cu;
+	CUstreamCaptureMode mode;
 	CUdeviceptr base;
 	int rc = cuda_open(&cu, err);
 
-	if (rc == 0)
-		rc = cuda_check(cu, cu->mem_address_reserve(&base, bytes, 0, 0, 0), err,
-				"reserving %llu bytes of addresses", (unsigned long long)bytes);
+	if (rc < 0)
+		return rc;
+	mode = relax(cu);
+	rc = cuda_check(cu, cu->mem_address_reserve(&base, bytes, 0, 0, 0), err,
+			"reserving %llu bytes of addresses", (unsigned long long)bytes);
+	relax_end(cu, mode);
 	if (rc == 0)
 		*ret = (void *)(uintptr_t)base;
 	return rc;
@@ -60,9 +79,13 @@ int gpu_reserve(uint64_t bytes, void **ret, struct err *err)
 void gpu_unreserve(void *base, uint64_t bytes)
 {
 	const struct cuda *cu;
+	CUstreamCaptureMode mode;
 
-	if (cuda_open(&cu, NULL) == 0)
-		cu->mem_address_free(address(base), bytes);
+	if (cuda_open(&cu, NULL) < 0)
+		return;
+	mode = relax(cu);
+	cu->mem_address_free(address(base), bytes);
+	relax_end(cu, mode);
 }
 
 static int map_handle(const struct cuda *cu, int ordinal, CUmemGenericAllocationHandle handle,
@@ -83,17 +106,15 @@ static int map_handle(const struct cuda *cu, int ordinal, CUmemGenericAllocation
 	return rc;
 }
 
-int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
+static int map_fd(const struct cuda *cu, int ordinal, int fd, void *at, uint64_t bytes,
+		  struct err *err)
 {
-	const struct cuda *cu;
 	CUmemGenericAllocationHandle handle;
-	int rc = cuda_open(&cu, err);
+	int rc = cuda_check(cu,
+			    cu->mem_import(&handle, (void *)(uintptr_t)fd,
+					   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+			    err, "importing a slab of %llu bytes", (unsigned long long)bytes);
 
-	if (rc == 0)
-		rc = cuda_check(cu,
-				cu->mem_import(&handle, (void *)(uintptr_t)fd,
-					       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-				err, "importing a slab of %llu bytes", (unsigned long long)bytes);
 	if (rc < 0)
 		return rc;
 	rc = map_handle(cu, ordinal, handle, at, bytes, err);
@@ -102,12 +123,30 @@ int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
 	return rc;
 }
 
+int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
+{
+	const struct cuda *cu;
+	CUstreamCaptureMode mode;
+	int rc = cuda_open(&cu, err);
+
+	if (rc < 0)
+		return rc;
+	mode = relax(cu);
+	rc = map_fd(cu, ordinal, fd, at, bytes, err);
+	relax_end(cu, mode);
+	return rc;
+}
+
 void gpu_unmap(void *at, uint64_t bytes)
 {
 	const struct cuda *cu;
+	CUstreamCaptureMode mode;
 
-	if (cuda_open(&cu, NULL) == 0)
-		cu->mem_unmap(address(at), bytes);
+	if (cuda_open(&cu, NULL) < 0)
+		return;
+	mode = relax(cu);
+	cu->mem_unmap(address(at), bytes);
+	relax_end(cu, mode);
 }
 
 /* ---- contexts ---- */
@@ -201,29 +240,39 @@ static int stream_enter(const struct cuda *cu, struct gpu_stream *s, struct err 
 	return rc;
 }
 
-int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct err *err)
+static int stream_begin(const struct cuda *cu, int ordinal, struct gpu_stream *s, struct err *err)
 {
-	struct gpu_stream s = { .handle = stream, .lent = -1 };
-	const struct cuda *cu;
 	CUdevice device;
 	bool pushed = false;
-	int rc = cuda_open(&cu, err);
+	int rc = cuda_check(cu, cu->device_get(&device, ordinal), err, "GPU %d", ordinal);
 
-	if (rc == 0)
-		rc = cuda_check(cu, cu->device_get(&device, ordinal), err, "GPU %d", ordinal);
 	if (rc == 0)
 		rc = context_begin(cu, device, &pushed, err);
 	if (rc < 0)
 		return rc;
-	rc = stream_enter(cu, &s, err);
-	if (rc < 0) {
+	rc = stream_enter(cu, s, err);
+	if (rc < 0)
 		context_end(cu, device, pushed);
+	else if (pushed)
+		s->lent = device;
+	return rc;
+}
+
+int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct err *err)
+{
+	struct gpu_stream s = { .handle = stream, .lent = -1 };
+	const struct cuda *cu;
+	int rc = cuda_open(&cu, err);
+
+	if (rc < 0)
 		return rc;
-	}
-	if (pushed)
-		s.lent = device;
-	*ret = s;
-	return 0;
+	s.capture_mode = (int)relax(cu);
+	rc = stream_begin(cu, ordinal, &s, err);
+	if (rc < 0)
+		relax_end(cu, (CUstreamCaptureMode)s.capture_mode);
+	else
+		*ret = s;
+	return rc;
 }
 
 void gpu_stream_end(struct gpu_stream *s)
@@ -235,6 +284,7 @@ void gpu_stream_end(struct gpu_stream *s)
 		return;
 	cu->ctx_pop(&context);
 	context_end(cu, s->lent, s->lent >= 0);
+	relax_end(cu, (CUstreamCaptureMode)s->capture_mode);
 }
 
 int gpu_stream_synchronize(struct gpu_stream *s, struct err *err)
@@ -326,13 +376,19 @@ int gpu_register(struct gpu_stream *s, void *base, uint64_t bytes, struct err *e
 void gpu_unregister(int device, void *base)
 {
 	const struct cuda *cu;
+	CUstreamCaptureMode mode;
 	bool pushed;
 
-	if (cuda_open(&cu, NULL) < 0 || context_begin(cu, device, &pushed, NULL) < 0)
+	if (cuda_open(&cu, NULL) < 0)
 		return;
-	/* It may be gone already, with its context or with the driver at the process's end. */
-	cu->mem_host_unregister(base);
-	context_end(cu, device, pushed);
+	mode = relax(cu);
+	if (context_begin(cu, device, &pushed, NULL) == 0) {
+		/* It may be gone already, with its context or with the driver at the process's end.
+		 */
+		cu->mem_host_unregister(base);
+		context_end(cu, device, pushed);
+	}
+	relax_end(cu, mode);
 }
 
 /* ---- the library's own copies ---- */
@@ -351,15 +407,14 @@ static int copy_on(const struct cuda *cu, CUstream stream, void *to, const void 
 	return rc;
 }
 
-int gpu_copy(int ordinal, void *to, const void *from, uint64_t bytes, bool up, struct err *err)
+/* On a stream of our own, in the primary context. */
+static int copy_in_context(const struct cuda *cu, int ordinal, void *to, const void *from,
+			   uint64_t bytes, bool up, struct err *err)
 {
-	const struct cuda *cu;
 	CUstream stream;
 	CUdevice device;
-	int rc = cuda_open(&cu, err);
+	int rc = cuda_check(cu, cu->device_get(&device, ordinal), err, "GPU %d", ordinal);
 
-	if (rc == 0)
-		rc = cuda_check(cu, cu->device_get(&device, ordinal), err, "GPU %d", ordinal);
 	if (rc == 0)
 		rc = primary_begin(cu, device, err);
 	if (rc < 0)
@@ -374,18 +429,48 @@ int gpu_copy(int ordinal, void *to, const void *from, uint64_t bytes, bool up, s
 	return rc;
 }
 
+int gpu_copy(int ordinal, void *to, const void *from, uint64_t bytes, bool up, struct err *err)
+{
+	const struct cuda *cu;
+	CUstreamCaptureMode mode;
+	int rc = cuda_open(&cu, err);
+
+	if (rc < 0)
+		return rc;
+	mode = relax(cu);
+	rc = copy_in_context(cu, ordinal, to, from, bytes, up, err);
+	relax_end(cu, mode);
+	return rc;
+}
+
+/* A stream of our own is asked: the legacy one would spoil a capture, whatever the mode. */
+static bool context_is_lost(const struct cuda *cu, CUdevice device)
+{
+	CUstream stream;
+	CUresult result;
+	int rc = primary_begin(cu, device, NULL);
+
+	if (rc < 0)
+		return rc == -ENODEV;
+	result = cu->stream_create(&stream, CU_STREAM_NON_BLOCKING, 0);
+	if (result == CUDA_SUCCESS) {
+		result = cu->stream_query(stream);
+		cu->stream_destroy(stream);
+	}
+	primary_end(cu, device);
+	return cuda_is_lost(result);
+}
+
 bool gpu_is_lost(int device)
 {
 	const struct cuda *cu;
-	CUresult result;
-	int rc;
+	CUstreamCaptureMode mode;
+	bool lost;
 
 	if (cuda_open(&cu, NULL) < 0)
 		return true;
-	rc = primary_begin(cu, device, NULL);
-	if (rc < 0)
-		return rc == -ENODEV;
-	result = cu->stream_query(NULL);
-	primary_end(cu, device);
-	return cuda_is_lost(result);
+	mode = relax(cu);
+	lost = context_is_lost(cu, device);
+	relax_end(cu, mode);
+	return lost;
 }

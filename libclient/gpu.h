@@ -3,7 +3,8 @@
  * All that the library asks of the CUDA driver, so that the rest is the same with and without one:
  * gpu.c where configure found cuda.h, else gpu_none.c, in which everything is -ENODEV. The driver
  * is opened by the first call. A failure is 0 or -errno with its sentence, as cuda_check() has it;
- * the caller's current context is the same after every call. Any thread.
+ * the caller's current context is the same after every call, and what other streams of his are
+ * capturing goes on. Any thread.
  */
 #ifndef TIERD_CLIENT_GPU_H
 #define TIERD_CLIENT_GPU_H
@@ -33,6 +34,7 @@ struct gpu_stream {
 	uint64_t
 		id; /* one id a stream in the life of the process, whatever becomes of the handle */
 	int device;
+	int capture_mode; /* of the thread, as it was */
 };
 int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct err *err);
 void gpu_stream_end(struct gpu_stream *s);

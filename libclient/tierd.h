@@ -33,7 +33,8 @@
  * `data` is then an address for kernels and copies of that GPU, not for the CPU. Where the daemon
  * has `backend: memory`, ordinals are the daemon's own and data is ordinary memory. The CUDA driver
  * is opened by the first call that names a GPU of the daemon's or a stream, never for users of
- * TIERD_HOST alone.
+ * TIERD_HOST alone. A stream that is being captured is refused; captures of other streams go on,
+ * whatever the calls do meanwhile.
  *
  * Environment: TIERD_SOCKET, see tierd_open(); TIERD_SPIN_US, how many microseconds (1000 at most)
  * a waiting call looks for its answer before it sleeps, 0 unless set: it saves a wake-up where

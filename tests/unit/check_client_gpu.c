@@ -478,6 +478,41 @@ START_TEST(a_stream_under_capture_is_refused)
 }
 END_TEST
 
+START_TEST(captures_of_other_streams_go_on)
+{
+	CUstream captured;
+	struct tierd_view v, w;
+	char byte = 3;
+
+	setup();
+	ck_assert_int_eq(cuda->stream_create(&captured, 0, 0), CUDA_SUCCESS);
+	fake_cuda_capture(captured, true);
+	/* All that the library asks of the driver: a range, slabs, words, copies, a slab back. */
+	acquire_far(&v);
+	take(near, 0, &w);
+	tierd_release(t, &w);
+	ck_assert_int_eq(tierd_copy_in(t, near, 0, &byte, 1), 0);
+	ck_assert_int_eq(tierd_read_into(t, host, v.data, stream), 0);
+	fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+	wait_asked(OP_SLAB_GONE, 1);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 1);
+	fill_ends(0);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	/* The legacy stream would wait for the captured one. */
+	take(near, 0, &w);
+	ck_assert_int_eq(tierd_release_on(t, &w, 1, NULL), -EBUSY);
+	tierd_release(t, &w);
+	fake_cuda_run(1);
+	end();
+	ck_assert(!fake_cuda_capture(captured, false));
+	/* And this thread's mode is what it was. */
+	fake_cuda_capture(captured, true);
+	ck_assert_int_eq(cuda->stream_query(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	ck_assert(fake_cuda_capture(captured, false));
+	cuda->stream_destroy(captured);
+}
+END_TEST
+
 START_TEST(a_wait_that_cannot_be_enqueued_leaves_nothing)
 {
 	struct tierd_view v = { 0 };
@@ -534,4 +569,5 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
 	  streams_are_let_go_when_the_daemon_dies, the_watcher_gives_slabs_back_without_a_call,
 	  without_a_thread_the_cpu_waits, a_stream_under_capture_is_refused,
-	  a_wait_that_cannot_be_enqueued_leaves_nothing, a_child_has_nothing_of_it)
+	  captures_of_other_streams_go_on, a_wait_that_cannot_be_enqueued_leaves_nothing,
+	  a_child_has_nothing_of_it)

@@ -175,6 +175,41 @@ START_TEST(close_waits_for_streams_and_says_bye_after)
 }
 END_TEST
 
+static void *close_it(void *arg)
+{
+	tierd_close(t);
+	return NULL;
+}
+
+START_TEST(close_spoils_no_capture)
+{
+	static _Atomic bool go;
+	CUstream captured;
+	struct tierd_view v;
+	pthread_t thread, closer;
+	uint64_t before;
+
+	setup();
+	ck_assert_int_eq(cuda->stream_create(&captured, 0, 0), CUDA_SUCCESS);
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	fake_cuda_capture(captured, true);
+	before = fake_cuda_calls("cuStreamQuery");
+	ck_assert_int_eq(pthread_create(&thread, NULL, run_the_gpu, &go), 0);
+	ck_assert_int_eq(pthread_create(&closer, NULL, close_it, NULL), 0);
+	/* It looks whether the GPU is lost, once that takes long. */
+	while (fake_cuda_calls("cuStreamQuery") == before)
+		sched_yield();
+	atomic_store(&go, true);
+	pthread_join(thread, NULL);
+	pthread_join(closer, NULL);
+	ck_assert(!fake_cuda_capture(captured, false));
+	cuda->stream_destroy(captured);
+	fake_wait_bye(&fake);
+	fake_stop(&fake);
+}
+END_TEST
+
 START_TEST(a_dead_daemon_does_not_keep_close_from_ending)
 {
 	struct tierd_view v;
@@ -261,6 +296,6 @@ UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  each_stream_has_its_word_and_the_rest_wait, a_full_ring_waits_for_the_stream,
 	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
 	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
-	  a_dead_daemon_does_not_keep_close_from_ending, views_outlive_close_with_their_maps,
-	  a_tensor_goes_to_memory_of_the_caller_and_back,
+	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,
+	  views_outlive_close_with_their_maps, a_tensor_goes_to_memory_of_the_caller_and_back,
 	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)

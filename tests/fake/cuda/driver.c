@@ -65,6 +65,7 @@ static const struct {
 	R(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
 	R(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
 	R(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not permitted when the stream is capturing"),
+	R(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy stream depends on a capturing one"),
 	R(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef R
 };
@@ -227,6 +228,56 @@ static CUresult permitted(enum fake_need need)
 	return ctx->retained == 0 ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
+/* Which calls are unsafe while a stream is captured the driver does not list: more than less. */
+static bool unsafe_in_capture(enum fake_call call)
+{
+	switch (call) {
+	case CALL_primary_ctx_retain:
+	case CALL_primary_ctx_release:
+	case CALL_ctx_synchronize:
+	case CALL_mem_alloc:
+	case CALL_mem_free:
+	case CALL_mem_host_alloc:
+	case CALL_mem_free_host:
+	case CALL_mem_host_register:
+	case CALL_mem_host_unregister:
+	case CALL_mem_address_reserve:
+	case CALL_mem_address_free:
+	case CALL_mem_create:
+	case CALL_mem_release:
+	case CALL_mem_map:
+	case CALL_mem_unmap:
+	case CALL_mem_set_access:
+	case CALL_mem_export:
+	case CALL_mem_import:
+	case CALL_stream_create:
+	case CALL_stream_destroy:
+	case CALL_stream_synchronize:
+	case CALL_stream_query:
+	case CALL_event_query:
+	case CALL_event_synchronize:
+	case CALL_module_load_data:
+	case CALL_module_unload:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static _Thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+CUresult fake_exchange_capture_mode(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode was = capture_mode;
+
+	ENTER(exchange_capture_mode, NEED_INIT);
+	if (*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	capture_mode = *mode;
+	*mode = was;
+	return leave(CUDA_SUCCESS);
+}
+
 CUresult fake_enter(enum fake_call call, enum fake_need need)
 {
 	CUresult result;
@@ -237,6 +288,9 @@ CUresult fake_enter(enum fake_call call, enum fake_need need)
 	result = planned(call);
 	if (result == CUDA_SUCCESS)
 		result = permitted(need);
+	if (result == CUDA_SUCCESS && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+	    unsafe_in_capture(call) && fake_spoil_captures())
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (result != CUDA_SUCCESS)
 		pthread_mutex_unlock(&fake.lock);
 	return result;
@@ -352,15 +406,19 @@ void fake_cuda_lose(int device, CUresult result)
 	release();
 }
 
-void fake_cuda_capture(CUstream stream, bool capturing)
+bool fake_cuda_capture(CUstream stream, bool capturing)
 {
 	struct fake_stream *found;
+	bool spoilt;
 
 	control();
 	found = fake_stream_of(stream);
 	ASSERT(found != NULL);
+	spoilt = found->spoilt;
 	found->capturing = capturing;
+	found->spoilt = false;
 	release();
+	return spoilt;
 }
 
 struct fake_cuda_counts fake_cuda_counts(void)

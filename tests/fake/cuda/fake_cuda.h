@@ -53,7 +53,11 @@ void fake_cuda_fail(const char *call, uint64_t nth, CUresult result);
 /* From now on all in the context of this device (a visible ordinal) returns `result`, what is
  * queued never runs. Only giving things back still gives them back. */
 void fake_cuda_lose(int device, CUresult result);
-void fake_cuda_capture(CUstream stream, bool capturing);
+/* A capture in the mode GLOBAL. Until it ends, a call of any thread that may be unsafe in one (all
+ * that take, give back, map, wait or ask whether work is done) fails and spoils it, unless that
+ * thread's mode is RELAXED; and so does one that the legacy stream would take part in, whatever the
+ * mode. Returns, when it ends, whether it was spoilt. */
+bool fake_cuda_capture(CUstream stream, bool capturing);
 
 /* The word behind a pointer of cuMemHostGetDevicePointer(). */
 void *fake_cuda_host(CUdeviceptr pointer);

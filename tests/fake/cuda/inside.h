@@ -66,7 +66,7 @@ struct fake_stream {
 	struct list ops;
 	unsigned flags;
 	uint64_t id;
-	bool is_default, capturing, destroyed;
+	bool is_default, capturing, spoilt, destroyed;
 };
 
 struct fake_event {
@@ -139,6 +139,10 @@ CUresult fake_host_place(const struct fake_ctx *ctx, const void *at, size_t byte
 /* The word of a device pointer for wait and write: registered and mapped, or of the device. */
 uint64_t *fake_word(const struct fake_ctx *ctx, CUdeviceptr pointer);
 
+/* Ends all captures badly; false: there are none. */
+bool fake_spoil_captures(void);
+/* Whether a stream that the legacy stream of `ctx` would wait for is being captured. */
+bool fake_captures_legacy(const struct fake_ctx *ctx);
 /* NULL: no such stream. The default one is that of the current context. */
 struct fake_stream *fake_stream_of(CUstream stream);
 /* A new operation at the end of the stream; the caller fills in the rest before it leaves. */

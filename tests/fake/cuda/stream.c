@@ -22,6 +22,33 @@ struct fake_stream *fake_stream_of(CUstream stream)
 	return NULL;
 }
 
+bool fake_spoil_captures(void)
+{
+	bool any = false;
+	struct list *it;
+
+	list_for_each (it, &fake.streams) {
+		struct fake_stream *s = list_entry(it, struct fake_stream, link);
+
+		s->spoilt = s->spoilt || s->capturing;
+		any = any || s->capturing;
+	}
+	return any;
+}
+
+bool fake_captures_legacy(const struct fake_ctx *ctx)
+{
+	struct list *it;
+
+	list_for_each (it, &fake.streams) {
+		const struct fake_stream *s = list_entry(it, struct fake_stream, link);
+
+		if (s->ctx == ctx && s->capturing && !(s->flags & CU_STREAM_NON_BLOCKING))
+			return true;
+	}
+	return false;
+}
+
 static struct fake_event *event_of(CUevent event)
 {
 	struct list *it;
@@ -47,6 +74,10 @@ CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct 
 		return stream->ctx->lost;
 	if (stream->capturing)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (stream->is_default && fake_captures_legacy(stream->ctx)) {
+		fake_spoil_captures();
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
 	op = calloc(1, sizeof(*op));
 	ASSERT(op != NULL);
 	op->kind = kind;
@@ -125,6 +156,25 @@ CUresult fake_stream_destroy(CUstream handle)
 	return leave(lost);
 }
 
+/* The stream of a call that looks at its work, which the legacy stream's is while another is
+ * captured. */
+static CUresult look(CUstream handle, struct fake_stream **ret)
+{
+	*ret = fake_stream_of(handle);
+	if (*ret == NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if ((*ret)->ctx->lost == CUDA_SUCCESS && (*ret)->is_default &&
+	    fake_captures_legacy((*ret)->ctx)) {
+		fake_spoil_captures();
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	if ((*ret)->capturing) {
+		(*ret)->spoilt = true;
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	return (*ret)->ctx->lost;
+}
+
 /* The stream of a call that only asks, if its context is there. */
 static CUresult ask(CUstream handle, struct fake_stream **ret)
 {
@@ -140,9 +190,7 @@ CUresult fake_stream_synchronize(CUstream handle)
 	CUresult result;
 
 	ENTER(stream_synchronize, NEED_CONTEXT);
-	result = ask(handle, &stream);
-	if (result == CUDA_SUCCESS && stream->capturing)
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	result = look(handle, &stream);
 	return leave(result == CUDA_SUCCESS ? fake_drain_stream(stream) : result);
 }
 
@@ -152,7 +200,7 @@ CUresult fake_stream_query(CUstream handle)
 	CUresult result;
 
 	ENTER(stream_query, NEED_CONTEXT);
-	result = ask(handle, &stream);
+	result = look(handle, &stream);
 	if (result == CUDA_SUCCESS && !list_empty(&stream->ops))
 		result = CUDA_ERROR_NOT_READY;
 	return leave(result);
@@ -189,6 +237,8 @@ CUresult fake_stream_is_capturing(CUstream handle, CUstreamCaptureStatus *ret)
 
 	ENTER(stream_is_capturing, NEED_CONTEXT);
 	result = ask(handle, &stream);
+	if (result == CUDA_SUCCESS && stream->is_default && fake_captures_legacy(stream->ctx))
+		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	if (result == CUDA_SUCCESS)
 		*ret = stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
 					 : CU_STREAM_CAPTURE_STATUS_NONE;
