@@ -38,12 +38,11 @@ static int round_on(struct tierd *t, struct want *w, bool *ret_interrupted, uint
 {
 	int rc = want_ask(t, w, OP_ACQUIRE_ON, ret_interrupted, ret_token);
 
-	if (rc == 0)
+	*ret_at = SIZE_MAX;
+	if (rc >= 0)
 		rc = fence_expect(t, *ret_token);
-	if (rc < 0) {
-		*ret_at = SIZE_MAX;
+	if (rc < 0)
 		return rc;
-	}
 	rc = want_pin(t, w, ret_at);
 	/* The fence has passed and one is filling: that may be a later fill, which it does not
 	 * speak of. */
@@ -51,7 +50,13 @@ static int round_on(struct tierd *t, struct want *w, bool *ret_interrupted, uint
 		want_unpin(t, w);
 		rc = TRY_MISS;
 	}
-	return rc;
+	if (rc != TRY_MISS)
+		return rc;
+	/* It failed before the pins stood: asked again it might do so for ever. */
+	rc = fence_token_failure(t, *ret_token);
+	if (rc < 0)
+		*ret_at = SIZE_MAX;
+	return rc < 0 ? rc : TRY_MISS;
 }
 
 static int wait_on(struct tierd *t, struct want *w, struct gpu_stream *s, struct tierd_view *ret)

@@ -140,6 +140,7 @@ struct tierd {
 	uint64_t fence_wanted[FENCES]; /* value by fence, 0: none outstanding */
 	bool fences_let_go;            /* the daemon is dead: nobody stores values any more */
 	struct err fence_failed;       /* the first failure that no call has told yet */
+	tierd_tensor fence_failed_tensor;
 
 	pthread_mutex_t deferred_lock; /* `stream`, the rings and the order on each stream */
 	struct client_stream stream[STREAMS];

@@ -147,9 +147,11 @@ static int failed_view(struct tierd *t, const struct tierd_view *views, size_t n
 			continue;
 		word0 = atomic_load_explicit(&t->hot.descriptors[h.index].word0,
 					     memory_order_acquire);
-		if (word0_generation(word0) == h.generation && word0_state(word0) == STATE_FAILED)
-			return error_set(EIO, "tensor %u:%u did not come to its GPU", h.index,
-					 h.generation);
+		if (word0_generation(word0) != h.generation || word0_state(word0) != STATE_FAILED)
+			continue;
+		fence_failure_told(t, h);
+		return error_set(EIO, "tensor %u:%u did not come to its GPU", h.index,
+				 h.generation);
 	}
 	return 0;
 }

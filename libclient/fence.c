@@ -8,12 +8,20 @@
 
 /* `fence_lock` is held in the functions without a prefix. */
 
+/* -EIO. */
+static int failure_set(struct err *err, const struct fence *f)
+{
+	return err_set(err, EIO, "tensor %u:%u did not come to its GPU: %s", f->index,
+		       f->generation,
+		       strerror(f->result < 0 && f->result > -4096 ? -f->result : EIO));
+}
+
 static void take_failure(struct tierd *t, const struct fence *f)
 {
 	if (t->fence_failed.code != 0)
 		return;
-	err_set(&t->fence_failed, EIO, "tensor %u:%u did not come to its GPU: %s", f->index,
-		f->generation, strerror(f->result < 0 && f->result > -4096 ? -f->result : EIO));
+	failure_set(&t->fence_failed, f);
+	t->fence_failed_tensor = (tierd_tensor){ f->index, f->generation };
 }
 
 /* Takes note of what became of a fence; true: it is outstanding still. */
@@ -85,6 +93,35 @@ int fence_failure(struct tierd *t)
 	t->fence_failed.code = 0;
 	pthread_mutex_unlock(&t->fence_lock);
 	return rc;
+}
+
+int fence_token_failure(struct tierd *t, uint64_t token)
+{
+	uint32_t i = fence_token_index(token);
+	uint64_t value = fence_token_value(token);
+	const struct fence *f = &t->fences[i];
+	int rc = 0;
+
+	if (token == 0 || !fence_passed(t, token))
+		return 0;
+	pthread_mutex_lock(&t->fence_lock);
+	if (atomic_load_explicit(&f->failed_at, memory_order_relaxed) == value) {
+		rc = failure_set(error_slot(), f);
+		if (t->fence_wanted[i] == value)
+			t->fence_wanted[i] = 0;
+	}
+	pthread_mutex_unlock(&t->fence_lock);
+	return rc;
+}
+
+void fence_failure_told(struct tierd *t, tierd_tensor h)
+{
+	pthread_mutex_lock(&t->fence_lock);
+	look_at_all(t);
+	if (t->fence_failed_tensor.index == h.index &&
+	    t->fence_failed_tensor.generation == h.generation)
+		t->fence_failed.code = 0;
+	pthread_mutex_unlock(&t->fence_lock);
 }
 
 bool fence_none_left(struct tierd *t)

@@ -406,6 +406,73 @@ START_TEST(a_fill_that_failed_is_told_by_name)
 }
 END_TEST
 
+static bool fails_at_once(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_ACQUIRE_ON)
+		return false;
+	ck_assert_uint_eq(f->counts[OP_ACQUIRE_ON], 1); /* it would fail again and again */
+	fill_ends(-ENODATA);
+	fake_gpu_tensor(f, 2, STATE_ABSENT, 0, 1000);
+	fake_complete(f, e->id, 0, fence_token(5, 7), 0, "");
+	return true;
+}
+
+START_TEST(a_fill_that_failed_before_the_pin_fails_the_acquire)
+{
+	struct tierd_view v;
+
+	setup();
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	answer_by(fails_at_once);
+	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, &v), -EIO);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "2:1"));
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), strerror(ENODATA)));
+	ck_assert_uint_eq(slot(2), 0);
+	ck_assert_int_eq(tierd_step(t), 0); /* that was told */
+	end();
+}
+END_TEST
+
+START_TEST(a_failure_is_told_once)
+{
+	struct tierd_view v;
+
+	setup();
+	acquire_far(&v);
+	fill_ends(-EIO);
+	fake_cuda_run(1);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EIO);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "2:1"));
+	ck_assert_int_eq(tierd_step(t), 0);
+	ck_assert_int_eq(tierd_flush(t, NULL, 0), 0);
+	fake_cuda_run(2);
+	end();
+}
+END_TEST
+
+static bool token_of_no_fence(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_ACQUIRE_ON)
+		return false;
+	fake_gpu_tensor(f, e->index, STATE_FILLING, 2 * SLAB, 1000);
+	fake_complete(f, e->id, f->counts[OP_ACQUIRE_ON] == 1, fence_token(0xffff, 7), 0, "");
+	return true;
+}
+
+START_TEST(a_token_of_no_fence_is_refused)
+{
+	struct tierd_view v;
+
+	setup();
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	answer_by(token_of_no_fence);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, stream, &v), -EPROTO);
+	ck_assert_uint_eq(slot(2), 0);
+	end();
+}
+END_TEST
+
 START_TEST(streams_are_let_go_when_the_daemon_dies)
 {
 	struct tierd_view v, w;
@@ -567,7 +634,8 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
-	  streams_are_let_go_when_the_daemon_dies, the_watcher_gives_slabs_back_without_a_call,
-	  without_a_thread_the_cpu_waits, a_stream_under_capture_is_refused,
-	  captures_of_other_streams_go_on, a_wait_that_cannot_be_enqueued_leaves_nothing,
-	  a_child_has_nothing_of_it)
+	  a_fill_that_failed_before_the_pin_fails_the_acquire, a_failure_is_told_once,
+	  a_token_of_no_fence_is_refused, streams_are_let_go_when_the_daemon_dies,
+	  the_watcher_gives_slabs_back_without_a_call, without_a_thread_the_cpu_waits,
+	  a_stream_under_capture_is_refused, captures_of_other_streams_go_on,
+	  a_wait_that_cannot_be_enqueued_leaves_nothing, a_child_has_nothing_of_it)
