@@ -30,42 +30,41 @@ static int zone_offset(struct tierd *t, const struct tierd_view *v, uint64_t *re
 	return 0;
 }
 
-/* No copy goes over the border of what was registered at once. */
+/* No copy goes over the border of what was registered at once. *ret_put: bytes on the stream. */
 static int copy_pieces(struct stream_copy *k, struct gpu_stream *s, const struct tierd_view *v,
-		       uint64_t offset)
+		       uint64_t offset, uint64_t *ret_put)
 {
 	char *host = v->data, *gpu = k->gpu;
-	uint64_t left = v->bytes;
+	uint64_t put = 0;
 	int rc = 0;
 
-	while (left > 0 && rc == 0) {
-		uint64_t bytes = MIN(left, ZONE_CHUNK - offset % ZONE_CHUNK);
+	while (put < v->bytes && rc == 0) {
+		uint64_t bytes = MIN(v->bytes - put, ZONE_CHUNK - (offset + put) % ZONE_CHUNK);
 
-		rc = k->up ? gpu_stream_up(s, gpu, host, bytes, error_slot())
-			   : gpu_stream_down(s, host, gpu, bytes, error_slot());
-		host += bytes;
-		gpu += bytes;
-		offset += bytes;
-		left -= bytes;
+		rc = k->up ? gpu_stream_up(s, gpu + put, host + put, bytes, error_slot())
+			   : gpu_stream_down(s, host + put, gpu + put, bytes, error_slot());
+		put += rc == 0 ? bytes : 0;
 	}
+	*ret_put = put;
 	return rc;
 }
 
 static int copy_pinned(struct stream_copy *k, struct gpu_stream *s, struct tierd_view *v)
 {
-	uint64_t offset = 0;
+	uint64_t offset = 0, put = 0;
 	int rc = zone_offset(k->t, v, &offset);
 
 	if (rc == 0)
 		rc = registration_zone(k->t, s, offset, v->bytes);
-	if (rc < 0) {
+	if (rc == 0)
+		rc = copy_pieces(k, s, v, offset, &put);
+	if (rc < 0 && put == 0) {
 		tierd_release(k->t, v);
 		return rc;
 	}
-	/* Now nothing but the copy itself can fail: the old bytes may go. */
+	/* The pin stands, so it is early enough to say that the old bytes go. */
 	try_commit(k->t, k->tensor, v->access);
-	rc = copy_pieces(k, s, v, offset);
-	/* Of a failed copy pieces may be on the stream already: it too ends there. */
+	/* Of a failed copy pieces are on the stream already: it too ends there. */
 	if (rc < 0) {
 		struct err first = *error_slot();
 

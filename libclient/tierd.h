@@ -342,8 +342,8 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  *
  * If a fill fails afterwards the bytes become 0xFF, the state TIERD_STATE_FAILED while pins last,
  * and tierd_release_on() of it or else the next tierd_step() or tierd_flush() returns -EIO naming
- * the tensor. If tierd dies the stream is let go and the next call returns -EPIPE. With TIERD_NO_THREAD this waits on
- * the CPU until the bytes are there.
+ * the tensor. If tierd dies the stream is let go and the next call returns -EPIPE. With
+ * TIERD_NO_THREAD this waits on the CPU until the bytes are there.
  *
  * @param n 0 to TIERD_BATCH_MAX
  * @param gpu the ordinal of the stream's GPU
@@ -411,7 +411,8 @@ TIERD_API int tierd_read_into(struct tierd *t, tierd_tensor tensor, void *device
  * tierd_read_into() the other way: overwrites the whole tensor with memory of the GPU.
  *
  * @param device_pointer a CUdeviceptr; all bytes of the tensor are read from it
- * @return as tierd_read_into(); where that is -EINVAL the tensor keeps its bytes
+ * @return as tierd_read_into(); the tensor keeps its bytes, but where the driver fails in the
+ *         middle of more than 1 GiB
  * Units: bytes.
  * Ownership: as tierd_read_into(); `device_pointer` is read until the stream gets there.
  * Threads: any. Blocks until there is room in dram.

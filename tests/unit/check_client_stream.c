@@ -292,10 +292,32 @@ START_TEST(a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)
 }
 END_TEST
 
+START_TEST(a_copy_that_the_driver_refuses_leaves_the_old_bytes)
+{
+	CUdeviceptr gpu;
+
+	setup();
+	gpu = device_memory(4096);
+	fake_tensor(&fake, 4, 1, STATE_RESIDENT, PROTOCOL_PLACE_HOST, FLAG_UNFILLED, 4096);
+	fake_cuda_fail("cuMemcpyDtoHAsync", 1, CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(tierd_write_from(t, host, (void *)(uintptr_t)gpu, stream), -EINVAL);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(4), PIN_WRITTEN);
+	ck_assert_int_eq(tierd_write_from(t, host, (void *)(uintptr_t)gpu, stream), 0);
+	fake_cuda_run(2);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(4), PIN_WRITTEN | PIN_FILLED);
+	cuda->mem_free(gpu);
+	end();
+}
+END_TEST
+
 UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  each_stream_has_its_word_and_the_rest_wait, a_full_ring_waits_for_the_stream,
 	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
 	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
 	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,
 	  views_outlive_close_with_their_maps, a_tensor_goes_to_memory_of_the_caller_and_back,
-	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)
+	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes,
+	  a_copy_that_the_driver_refuses_leaves_the_old_bytes)
