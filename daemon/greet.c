@@ -3,9 +3,11 @@
 #include "daemon/greet.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -215,6 +217,13 @@ int greet_slab(int socket_fd, const struct hello_slab *slab, int fd, struct err 
 	return rc == 0 ? 0
 		       : err_set(err, -rc, "message about a slab of arena %u: %s", slab->arena,
 				 strerror(-rc));
+}
+
+bool greet_unread(int socket_fd)
+{
+	int bytes = 0;
+
+	return ioctl(socket_fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 void greet_refuse(int socket_fd, int result, const char *text)

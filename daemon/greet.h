@@ -40,6 +40,8 @@ int greet_send(int socket_fd, const struct hello_reply *reply, const int *fds, u
 /* A message about a slab, with its descriptor unless that is -1. -EAGAIN: the socket takes no more
  * now, and nothing was sent. */
 int greet_slab(int socket_fd, const struct hello_slab *message, int fd, struct err *err);
+/* The client has not read all that it was sent. */
+bool greet_unread(int socket_fd);
 void greet_refuse(int socket_fd, int result, const char *text);
 
 #endif

@@ -158,7 +158,9 @@ int notices_map(struct notices *n, int socket_fd, uint32_t arena, uint64_t offse
 	int rc;
 
 	ASSERT(a);
-	if (!notices_send(n, socket_fd))
+	/* Descriptors on their way count against a limit of the daemon's that all clients share, so
+	 * one that does not read has one there. */
+	if (!notices_send(n, socket_fd) || greet_unread(socket_fd))
 		return err_set(err, EAGAIN,
 			       "slab: messages that this client has not read are "
 			       "in the way");

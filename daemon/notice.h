@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What one client is told about slabs over its socket. A MAP with its descriptor goes at once or
- * not at all. An UNMAP is a bit until the socket takes it: a client that does not read costs that
- * bit and nobody's time. What was owed goes before what is new, so that a client sees one order.
- * Control thread; never blocks.
+ * not at all, and only to one that has read all it was sent. An UNMAP is a bit until the socket
+ * takes it: a client that does not read costs that bit and nobody's time. What was owed goes before
+ * what is new, so that a client sees one order. Control thread; never blocks.
  */
 #ifndef TIERD_DAEMON_NOTICE_H
 #define TIERD_DAEMON_NOTICE_H
@@ -30,7 +30,7 @@ void notices_destroy(struct notices *n);
 int notices_check(const struct notices *n, uint32_t arena, uint64_t offset, struct err *err);
 /* The functions below are of slabs that have passed it. */
 bool notices_mapped(const struct notices *n, uint32_t arena, uint64_t offset);
-/* -EAGAIN: the socket takes no more now, nothing was sent. */
+/* -EAGAIN: the client has to read first, nothing was sent. */
 int notices_map(struct notices *n, int socket_fd, uint32_t arena, uint64_t offset, int fd,
 		struct err *err);
 /* Owed from now on, if it was mapped at all. */
