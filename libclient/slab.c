@@ -247,7 +247,8 @@ static int ask_once(struct tierd *t, uint32_t arena, uint64_t offset)
 	return rc < 0 ? rc : 0;
 }
 
-/* -EAGAIN: the socket was full of messages that nobody had read. */
+/* -EAGAIN means that there are messages that nobody had read. If it stays so, descriptors on their
+ * way to others are in the way: -EMFILE, with the daemon's sentence. */
 static int ask_slab(struct tierd *t, uint32_t arena, uint64_t offset)
 {
 	int rc = ask_once(t, arena, offset);
@@ -256,6 +257,8 @@ static int ask_slab(struct tierd *t, uint32_t arena, uint64_t offset)
 		drain_locked(t);
 		rc = ask_once(t, arena, offset);
 	}
+	if (rc == -EAGAIN)
+		rc = error_slot()->code = -EMFILE;
 	return rc;
 }
 

@@ -228,6 +228,28 @@ START_TEST(a_full_socket_is_read_and_the_slab_asked_for_again)
 }
 END_TEST
 
+static bool always_full(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_SLAB)
+		return false;
+	fake_complete(f, e->id, -EAGAIN, 0, 0, "too many descriptors are on their way");
+	return true;
+}
+
+START_TEST(a_slab_that_does_not_come_fails_the_acquire)
+{
+	struct tierd_view v;
+
+	setup();
+	answer_by(always_full);
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, -1, &v), -EMFILE);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "too many descriptors"));
+	ck_assert_uint_eq(slot(1), 0);
+	ck_assert_uint_eq(asked(OP_SLAB_GONE), 0);
+	end();
+}
+END_TEST
+
 static void *use_slabs(void *arg)
 {
 	for (unsigned i = 0; i < 200; i++) {
@@ -630,6 +652,7 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_slab_goes_when_the_daemon_wants_it_and_comes_again,
 	  messages_that_cannot_be_end_nothing_and_leak_nothing,
 	  a_full_socket_is_read_and_the_slab_asked_for_again,
+	  a_slab_that_does_not_come_fails_the_acquire,
 	  threads_that_need_slabs_at_once_map_each_once, copies_reach_a_tensor_on_a_gpu,
 	  a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
