@@ -373,6 +373,14 @@ int gpu_register(struct gpu_stream *s, void *base, uint64_t bytes, struct err *e
 		err, "registering %llu bytes of host memory", (unsigned long long)bytes);
 }
 
+bool gpu_is_registered(struct gpu_stream *s, void *base)
+{
+	const struct cuda *cu;
+	CUdeviceptr at;
+
+	return cuda_open(&cu, NULL) == 0 && device_pointer(cu, base, &at, NULL) == 0;
+}
+
 void gpu_unregister(int device, void *base)
 {
 	const struct cuda *cu;

@@ -49,6 +49,8 @@ int gpu_stream_down(struct gpu_stream *s, void *host, const void *gpu, uint64_t 
 		    struct err *err);
 /* For all GPUs of the process, in the stream's context. */
 int gpu_register(struct gpu_stream *s, void *base, uint64_t bytes, struct err *err);
+/* It is still: it ends with the context that did it. */
+bool gpu_is_registered(struct gpu_stream *s, void *base);
 /* `device` had the stream. */
 void gpu_unregister(int device, void *base);
 

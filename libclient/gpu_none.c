@@ -77,6 +77,11 @@ int gpu_register(struct gpu_stream *s, void *base, uint64_t bytes, struct err *e
 	return none(err);
 }
 
+bool gpu_is_registered(struct gpu_stream *s, void *base)
+{
+	return false;
+}
+
 void gpu_unregister(int device, void *base)
 {
 }

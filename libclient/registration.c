@@ -15,19 +15,30 @@ static void *fence_pages(struct tierd *t, uint64_t *ret_bytes)
 	return base;
 }
 
+/* `register_lock` is held. What was registered is gone if the context is that did it. A context
+ * that is lost sees nothing, and others may: a failure leaves it as it was. */
+static int register_once(struct tierd *t, struct gpu_stream *s, bool was, void *base,
+			 uint64_t bytes)
+{
+	int rc;
+
+	if (was && gpu_is_registered(s, base))
+		return 0;
+	rc = gpu_register(s, base, bytes, error_slot());
+	if (rc == 0)
+		t->register_device = s->device;
+	return rc;
+}
+
 int registration_fences(struct tierd *t, struct gpu_stream *s)
 {
 	uint64_t bytes;
 	void *base = fence_pages(t, &bytes);
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&t->register_lock);
-	if (!t->fences_registered)
-		rc = gpu_register(s, base, bytes, error_slot());
-	if (rc == 0 && !t->fences_registered) {
-		t->fences_registered = true;
-		t->register_device = s->device;
-	}
+	rc = register_once(t, s, t->fences_registered, base, bytes);
+	t->fences_registered = t->fences_registered || rc == 0;
 	pthread_mutex_unlock(&t->register_lock);
 	return rc;
 }
@@ -41,17 +52,11 @@ static char *chunk_base(struct tierd *t, uint64_t chunk)
 static int chunk_register(struct tierd *t, struct gpu_stream *s, uint64_t chunk)
 {
 	uint64_t bit = (uint64_t)1 << (chunk % 64), *word = &t->zone_registered[chunk / 64];
-	int rc;
+	int rc = register_once(t, s, *word & bit, chunk_base(t, chunk),
+			       MIN(ZONE_CHUNK, t->zone.bytes - chunk * ZONE_CHUNK));
 
-	if (*word & bit)
-		return 0;
-	rc = gpu_register(s, chunk_base(t, chunk),
-			  MIN(ZONE_CHUNK, t->zone.bytes - chunk * ZONE_CHUNK), error_slot());
-	if (rc < 0)
-		return rc;
-	*word |= bit;
-	t->register_device = s->device;
-	return 0;
+	*word |= rc == 0 ? bit : 0;
+	return rc;
 }
 
 int registration_zone(struct tierd *t, struct gpu_stream *s, uint64_t offset, uint64_t bytes)

@@ -383,7 +383,8 @@ TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, siz
  * Ownership: the views are not the caller's any more; their bytes are the stream's until it gets
  *        there.
  * Threads: any. Blocks only while the stream has 1024 pins to end, or 32 others have: then until
- *        it is done.
+ *        it is done. A context that is destroyed before its stream got there leaves the pins until
+ *        tierd_close() has waited in vain.
  */
 TIERD_API int tierd_release_on(struct tierd *t, struct tierd_view *views, size_t n,
 			       void *cuda_stream);

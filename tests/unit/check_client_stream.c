@@ -292,6 +292,39 @@ START_TEST(a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes)
 }
 END_TEST
 
+/* As the end of the context that had them does. */
+static void registrations_go(void)
+{
+	ck_assert_int_eq(cuda->mem_host_unregister(t->fences), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_unregister(t->zone.base), CUDA_SUCCESS);
+}
+
+START_TEST(a_context_that_goes_takes_nothing_along)
+{
+	CUdeviceptr gpu;
+	struct tierd_view v;
+
+	setup();
+	gpu = device_memory(4096);
+	for (unsigned i = 0; i < 2; i++) {
+		take(near, 0, &v);
+		ck_assert_msg(tierd_release_on(t, &v, 1, stream) == 0, "%s", tierd_error(t));
+		ck_assert_msg(tierd_read_into(t, host, (void *)(uintptr_t)gpu, stream) == 0, "%s",
+			      tierd_error(t));
+		ck_assert_uint_eq(fake_cuda_counts().registrations, 2);
+		fake_cuda_run(i);
+		fake_deferred(&fake);
+		ck_assert_uint_eq(slot(1), 0);
+		ck_assert_uint_eq(slot(4), 0);
+		ck_assert_uint_eq(fake_cuda_counts().unregistered, 0);
+		if (i == 0)
+			registrations_go();
+	}
+	cuda->mem_free(gpu);
+	end();
+}
+END_TEST
+
 START_TEST(a_copy_that_the_driver_refuses_leaves_the_old_bytes)
 {
 	CUdeviceptr gpu;
@@ -320,4 +353,5 @@ UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,
 	  views_outlive_close_with_their_maps, a_tensor_goes_to_memory_of_the_caller_and_back,
 	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes,
-	  a_copy_that_the_driver_refuses_leaves_the_old_bytes)
+	  a_copy_that_the_driver_refuses_leaves_the_old_bytes,
+	  a_context_that_goes_takes_nothing_along)
