@@ -412,8 +412,8 @@ TIERD_API int tierd_read_into(struct tierd *t, tierd_tensor tensor, void *device
  * tierd_read_into() the other way: overwrites the whole tensor with memory of the GPU.
  *
  * @param device_pointer a CUdeviceptr; all bytes of the tensor are read from it
- * @return as tierd_read_into(); the tensor keeps its bytes, but where the driver fails in the
- *         middle of more than 1 GiB
+ * @return as tierd_read_into(), also -EINVAL for what is no device pointer; the tensor keeps its
+ *         bytes, unless the driver fails in the middle of more than 1 GiB
  * Units: bytes.
  * Ownership: as tierd_read_into(); `device_pointer` is read until the stream gets there.
  * Threads: any. Blocks until there is room in dram.

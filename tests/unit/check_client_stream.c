@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "libclient/connect.h"
 #include "libclient/protocol/pin.h"
 #include "tests/unit/client_gpu_rig.h"
 
@@ -223,6 +224,27 @@ START_TEST(a_dead_daemon_does_not_keep_close_from_ending)
 }
 END_TEST
 
+START_TEST(a_stream_that_never_gets_there_keeps_all_it_uses)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	tierd_close(t); /* its patience is 10 s */
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	ck_assert_uint_eq(fake_peek(&fake, &fake.bye), 0);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 1);
+	ck_assert_uint_eq(fake_cuda_counts().registrations, 1);
+	/* It may get there after all. */
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	map_undo(t);
+	fake_stop(&fake);
+}
+END_TEST
+
 START_TEST(views_outlive_close_with_their_maps)
 {
 	struct tierd_view v, w;
@@ -351,7 +373,8 @@ UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
 	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
 	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,
-	  views_outlive_close_with_their_maps, a_tensor_goes_to_memory_of_the_caller_and_back,
+	  a_stream_that_never_gets_there_keeps_all_it_uses, views_outlive_close_with_their_maps,
+	  a_tensor_goes_to_memory_of_the_caller_and_back,
 	  a_tensor_outside_the_zone_is_refused_and_keeps_its_bytes,
-	  a_copy_that_the_driver_refuses_leaves_the_old_bytes,
-	  a_context_that_goes_takes_nothing_along)
+	  a_context_that_goes_takes_nothing_along,
+	  a_copy_that_the_driver_refuses_leaves_the_old_bytes)
