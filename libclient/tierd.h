@@ -18,6 +18,10 @@
  *  - Nothing survives the daemon: when it ends, so do all tensors.
  *  - After fork() the child must not use the parent's connection: calls return -EPERM there.
  *  - Views that a process holds pin memory for everybody; release early.
+ *  - GPU memory that is mapped into a process goes back to others when its library hears that it is
+ *    wanted: at once where the one thread runs (below), else with the next call that talks to the
+ *    daemon. Who used a GPU by tierd_acquire() alone and then only computes holds it back;
+ *    tierd_step() is enough.
  *
  * Conventions: every call returns 0 (or a count where said) or a negative errno; outputs are
  * untouched on failure; `tierd_error` has the sentence. All sizes are bytes, all times nanoseconds.
@@ -376,9 +380,11 @@ TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, siz
  *
  * @param views n of them, of the same connection; those of all zeros are left alone
  * @param cuda_stream as tierd_acquire_on()
- * @return 0; -EIO a tensor's fill had failed: all are released, the first is named; -EBUSY it is
- *         being captured, -EINVAL a view that pins nothing or what is no stream, -ENODEV no CUDA
- *         driver: nothing was released. Another failure is the driver's: all are released
+ * @return 0; -EIO a tensor's fill had failed: all are released, the first is named; -EPIPE the
+ *         daemon is gone: likewise; -EBUSY it is being captured, -EINVAL a view that pins nothing or
+ *         what is no stream, -EPERM in a forked child: nothing was released; -ENODEV no CUDA driver,
+ *         or the GPU is lost: then all are released. Any other is the driver's. Views that were
+ *         released are zeroed, and no others
  * Units: none.
  * Ownership: the views are not the caller's any more; their bytes are the stream's until it gets
  *        there.
