@@ -14,14 +14,17 @@ static CUdeviceptr address(const void *p)
 	return (CUdeviceptr)(uintptr_t)p;
 }
 
-/* Calls that may be unsafe while any stream of the process is captured would fail, and spoil that
- * capture; none of ours has to do with what is captured. Returns the thread's mode as it was. */
-static CUstreamCaptureMode relax(const struct cuda *cu)
+/* The driver, for calls that may be unsafe while any stream of the process is captured: they would
+ * fail, and spoil that capture, though none of ours has to do with what is captured. */
+static int relaxed_open(const struct cuda **ret, CUstreamCaptureMode *ret_was, struct err *err)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int rc = cuda_open(ret, err);
 
-	cu->exchange_capture_mode(&mode);
-	return mode;
+	if (rc < 0)
+		return rc;
+	*ret_was = CU_STREAM_CAPTURE_MODE_RELAXED;
+	(*ret)->exchange_capture_mode(ret_was);
+	return 0;
 }
 
 static void relax_end(const struct cuda *cu, CUstreamCaptureMode was)
@@ -63,11 +66,10 @@ int gpu_reserve(uint64_t bytes, void **ret, struct err *err)
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
 	CUdeviceptr base;
-	int rc = cuda_open(&cu, err);
+	int rc = relaxed_open(&cu, &mode, err);
 
 	if (rc < 0)
 		return rc;
-	mode = relax(cu);
 	rc = cuda_check(cu, cu->mem_address_reserve(&base, bytes, 0, 0, 0), err,
 			"reserving %llu bytes of addresses", (unsigned long long)bytes);
 	relax_end(cu, mode);
@@ -81,9 +83,8 @@ void gpu_unreserve(void *base, uint64_t bytes)
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
 
-	if (cuda_open(&cu, NULL) < 0)
+	if (relaxed_open(&cu, &mode, NULL) < 0)
 		return;
-	mode = relax(cu);
 	cu->mem_address_free(address(base), bytes);
 	relax_end(cu, mode);
 }
@@ -127,11 +128,10 @@ int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
 {
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
-	int rc = cuda_open(&cu, err);
+	int rc = relaxed_open(&cu, &mode, err);
 
 	if (rc < 0)
 		return rc;
-	mode = relax(cu);
 	rc = map_fd(cu, ordinal, fd, at, bytes, err);
 	relax_end(cu, mode);
 	return rc;
@@ -142,9 +142,8 @@ void gpu_unmap(void *at, uint64_t bytes)
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
 
-	if (cuda_open(&cu, NULL) < 0)
+	if (relaxed_open(&cu, &mode, NULL) < 0)
 		return;
-	mode = relax(cu);
 	cu->mem_unmap(address(at), bytes);
 	relax_end(cu, mode);
 }
@@ -262,17 +261,19 @@ int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct e
 {
 	struct gpu_stream s = { .handle = stream, .lent = -1 };
 	const struct cuda *cu;
-	int rc = cuda_open(&cu, err);
+	CUstreamCaptureMode mode;
+	int rc = relaxed_open(&cu, &mode, err);
 
 	if (rc < 0)
 		return rc;
-	s.capture_mode = (int)relax(cu);
 	rc = stream_begin(cu, ordinal, &s, err);
-	if (rc < 0)
-		relax_end(cu, (CUstreamCaptureMode)s.capture_mode);
-	else
-		*ret = s;
-	return rc;
+	if (rc < 0) {
+		relax_end(cu, mode);
+		return rc;
+	}
+	s.capture_mode = (int)mode;
+	*ret = s;
+	return 0;
 }
 
 void gpu_stream_end(struct gpu_stream *s)
@@ -387,9 +388,8 @@ void gpu_unregister(int device, void *base)
 	CUstreamCaptureMode mode;
 	bool pushed;
 
-	if (cuda_open(&cu, NULL) < 0)
+	if (relaxed_open(&cu, &mode, NULL) < 0)
 		return;
-	mode = relax(cu);
 	if (context_begin(cu, device, &pushed, NULL) == 0) {
 		/* It may be gone already, with its context or with the driver at the process's end.
 		 */
@@ -441,11 +441,10 @@ int gpu_copy(int ordinal, void *to, const void *from, uint64_t bytes, bool up, s
 {
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
-	int rc = cuda_open(&cu, err);
+	int rc = relaxed_open(&cu, &mode, err);
 
 	if (rc < 0)
 		return rc;
-	mode = relax(cu);
 	rc = copy_in_context(cu, ordinal, to, from, bytes, up, err);
 	relax_end(cu, mode);
 	return rc;
@@ -475,9 +474,8 @@ bool gpu_is_lost(int device)
 	CUstreamCaptureMode mode;
 	bool lost;
 
-	if (cuda_open(&cu, NULL) < 0)
+	if (relaxed_open(&cu, &mode, NULL) < 0)
 		return true;
-	mode = relax(cu);
 	lost = context_is_lost(cu, device);
 	relax_end(cu, mode);
 	return lost;
