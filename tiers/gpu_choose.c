@@ -143,6 +143,8 @@ int gpu_choose(const struct gpu_config *config, const struct cuda *cuda, unsigne
 	if (config->devices.count == 0 || (config->devices.count == 1 && is_all(names[0].device)))
 		return choose_all(&seen, ret);
 	for (size_t i = 0; i < config->devices.count; i++) {
+		if (strcmp(names[i].device, "all") == 0)
+			return err_set(err, EINVAL, "hbm: `devices` names 'all' and others");
 		r = find(&seen, names[i].device, err);
 		if (r < 0)
 			return r;
