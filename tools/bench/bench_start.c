@@ -29,10 +29,11 @@ static int first_acquire(struct tierd *t)
 		return bench_failed("start");
 	*(char *)v.data = 1;
 	tierd_release(t, &v);
-	return 0;
+	return tierd_destroy(t, &h, 1) < 0 ? bench_failed("start") : 0;
 }
 
-static int wait_backed(struct tierd *t)
+/* Memory is free for tensors when every GPU has registered it: without one, all of dram is. */
+static int wait_registered(struct tierd *t)
 {
 	uint64_t until = clock_now_ns() + PATIENCE_NS;
 	struct tierd_stats stats;
@@ -40,12 +41,12 @@ static int wait_backed(struct tierd *t)
 	do {
 		if (tierd_stats(t, &stats) < 0)
 			return bench_failed("start");
-		if (stats.backed_bytes[TIERD_DRAM] == stats.tier[TIERD_DRAM].limit_bytes)
+		if (stats.tier[TIERD_DRAM].largest_free_bytes == stats.tier[TIERD_DRAM].limit_bytes)
 			return 0;
 		usleep(LOOK_US);
 	} while (clock_now_ns() < until);
-	fprintf(stderr, "tierd-bench: start: %llu of %llu bytes are there\n",
-		(unsigned long long)stats.backed_bytes[TIERD_DRAM],
+	fprintf(stderr, "tierd-bench: start: %llu of %llu bytes can be used\n",
+		(unsigned long long)stats.tier[TIERD_DRAM].largest_free_bytes,
 		(unsigned long long)stats.tier[TIERD_DRAM].limit_bytes);
 	return 1;
 }
@@ -68,7 +69,7 @@ static int measure(const struct bench_options *o, uint64_t bytes, uint64_t *ret_
 		rc = first_acquire(t);
 		*ret_first_ns = clock_now_ns() - begin;
 		if (rc == 0)
-			rc = wait_backed(t);
+			rc = wait_registered(t);
 		*ret_all_ns = clock_now_ns() - begin;
 		tierd_close(t);
 	}
