@@ -86,8 +86,13 @@ static void open_model_cpu(struct run *r)
 	int automatic = TIERD_HOST, place;
 
 	r->store = o->in_memory ? store_open_memory() : store_open_tierd(o->socket, NULL);
-	if (store_stats(r->store, &r->before) && r->before.tier[TIERD_HBM].limit_bytes > 0)
+	if (store_stats(r->store, &r->before) && r->before.hbm_on_gpu) {
+		if (o->place == PLACE_GPU0 || o->update_place == PLACE_GPU0)
+			fatal("--place gpu0: hbm is a GPU's memory there, which the CPU cannot "
+			      "reach: compute with --gpu 0, or take --place host");
+	} else if (r->before.tier[TIERD_HBM].limit_bytes > 0) {
 		automatic = 0;
+	}
 	place = place_of(r, o->place, automatic);
 	r->gpt = gpt_create(&o->model, o->check_gradients ? &ops_f64 : &ops_f32, r->store, place,
 			    place_of(r, o->update_place, place));

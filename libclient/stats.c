@@ -68,6 +68,7 @@ int tierd_stats(struct tierd *t, struct tierd_stats *ret)
 			break;
 		futex_relax();
 	}
+	read.hbm_on_gpu = t->by_uuid;
 	*ret = read;
 	return 0;
 }

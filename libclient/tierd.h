@@ -186,7 +186,9 @@ struct tierd_stats {
 	uint64_t misses, hits_logged, log_lost;
 	uint64_t backed_bytes[TIERD_TIERS]; /**< that there is memory for now; dram and hbm grow to
 					       their limit in the background or on demand */
-	uint64_t reserved[13];
+	uint64_t hbm_on_gpu; /**< 1: the memory of hbm is a GPU's, which a CPU cannot reach; 0: host
+				  memory stands in for it, or there is none */
+	uint64_t reserved[12];
 };
 
 /**

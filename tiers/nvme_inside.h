@@ -107,7 +107,7 @@ struct nvme_slot {
 	enum nvme_slot_state state;
 	int result; /* HELD: what completed */
 	struct xfer *xfer;
-	unsigned char *buffer; /* what the device sees: staging for most writes, the host for a read */
+	unsigned char *buffer; /* what the device sees: staging for most writes, else the host */
 	int buffer_index;      /* registered, or -1 */
 	uint64_t length;       /* xfer->bytes in whole granules */
 	uint64_t from;         /* where the request in flight begins: a multiple of the unit */

@@ -16,7 +16,6 @@
 #include "daemon/engine/front.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
-#include "daemon/engine/piece.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
@@ -271,7 +270,7 @@ static int item_join(struct engine *e, struct request *q, struct item *item, str
 	if (m->kind == MOVE_CLEAN)
 		move_stop(m); /* demand first; the clean is tried again */
 	else
-		pieces_urge(e, m);
+		move_urge(e, m);
 	item_wait(e, item);
 	/* What will be left unfilled is there for those alone who overwrite it. */
 	if (q->on && !item->arriving && move_brings(m, item_device(e, item)) &&

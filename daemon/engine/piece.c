@@ -77,7 +77,7 @@ static bool slot_is_for(struct engine *e, const struct move *m)
 	return first == NULL || first->priority >= m->priority;
 }
 
-void pieces_urge(struct engine *e, struct move *m)
+void move_urge(struct engine *e, struct move *m)
 {
 	m->priority = XFER_DEMAND; /* of the pieces to come */
 	if (!list_linked(&m->staging_link))

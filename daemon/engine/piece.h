@@ -13,8 +13,6 @@
 void pieces_pump(struct engine *e, struct move *m);
 /* An xfer came back: goes on to its second half (false), or is done (true: pump the move). */
 bool piece_done(struct engine *e, struct piece *p);
-/* Somebody waits for the move now. */
-void pieces_urge(struct engine *e, struct move *m);
 /* Moves that waited for staging slots. */
 void pieces_pump_staging(struct engine *e);
 /* Called by pieces_pump() when the last piece is done (move.c). */
