@@ -45,40 +45,6 @@ START_TEST(every_size_comes_back_whole_with_its_crc)
 }
 END_TEST
 
-#define STEADY 6u
-
-/* What nobody changes meanwhile is not copied, and needs no staging. */
-START_TEST(a_steady_write_goes_as_it_is)
-{
-	struct xfer writes[STEADY], *x;
-	unsigned char *to;
-	struct rig rig;
-	struct nvme *n;
-
-	rig_init(&rig);
-	rig_start(&rig);
-	n = (struct nvme *)rig.tier;
-	to = rig.host + MIB(1);
-	for (unsigned i = 0; i < STEADY; i++) {
-		writes[i] = rig_xfer(XFER_WRITE, i * KIB(8), rig.host + i * KIB(8), 5000);
-		writes[i].steady = true;
-		rig_fill(writes[i].host, 5000, i);
-		ck_assert_int_eq(nvme_ops.queue(rig.tier, &writes[i]), 0);
-	}
-	ck_assert_uint_eq(n->bounce_free, n->bounce_count);
-	nvme_ops.commit(rig.tier);
-	for (unsigned done = 0; done < STEADY; nvme_ops.wait(rig.tier, 0))
-		done += nvme_ops.reap(rig.tier, &x, 1);
-	for (unsigned i = 0; i < STEADY; i++) {
-		memset(to, 0xee, KIB(8));
-		ck_assert_int_eq(rig_read(&rig, i * KIB(8), to, 5000, writes[i].crc), 0);
-		ck_assert_int_eq(memcmp(to, rig.host + i * KIB(8), 5000), 0);
-		ck_assert(rig_all(to + 5000, 8192 - 5000, 0));
-	}
-	rig_end(&rig);
-}
-END_TEST
-
 /* 28,824,000 bytes in blocks, all of them queued at once: more than the depth takes. */
 START_TEST(a_large_tensor_goes_in_blocks)
 {
@@ -600,9 +566,8 @@ START_TEST(wait_sleeps_until_its_time_or_a_wake_up)
 }
 END_TEST
 
-UNIT_MAIN("nvme", every_size_comes_back_whole_with_its_crc, a_steady_write_goes_as_it_is,
-	  a_large_tensor_goes_in_blocks, a_shorter_rewrite_shows_nothing_of_what_was_there,
-	  offsets_beyond_4_gib_are_kept_apart,
+UNIT_MAIN("nvme", every_size_comes_back_whole_with_its_crc, a_large_tensor_goes_in_blocks,
+	  a_shorter_rewrite_shows_nothing_of_what_was_there, offsets_beyond_4_gib_are_kept_apart,
 	  a_wrong_crc_is_read_again_once_and_nothing_of_it_stays,
 	  eio_is_tried_again_a_few_times_and_then_named,
 	  a_passing_eio_costs_retries_and_nothing_else, one_bad_write_of_64_harms_no_other,
