@@ -154,9 +154,8 @@ static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
 static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uint64_t *ret_second)
 {
 	struct device *d = &e->devices[q->device];
-	uint8_t second = acquire_second_device(e, q);
+	uint8_t second = acquire_second_device(e, q), short_of;
 	bool again = e->again, look = d->look;
-	uint8_t short_of;
 
 	*ret_bytes = acquire_lacking_bytes(e, q, q->device);
 	*ret_second = second != q->device ? acquire_lacking_bytes(e, q, second) : 0;
