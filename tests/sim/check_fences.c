@@ -451,6 +451,59 @@ START_TEST(a_tensor_destroyed_before_its_pin_fails_the_fence)
 }
 END_TEST
 
+START_TEST(a_prefetch_that_was_joined_fails_as_any_fill)
+{
+	struct rig *r = rig_open(one_gpu);
+	struct wire_handle t = create_stored(r, 0, 'x');
+	struct err err = ERR_INIT;
+	uint64_t token;
+	char *at;
+
+	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[1].holder, &t, 1, 0,
+					 r->world.now_ns, &err),
+			 0);
+	at = pin_filling(r, 0, t, ACCESS_READ, &token);
+	r->world.fail_permille = 1000;
+	rig_settle(r, 0);
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_FAILED);
+	ck_assert(rig_passed(r, 0, token) && full_of(at, (char)0xff));
+	ck_assert_int_lt(fence_of(r, 0, token)->result, 0);
+	r->world.fail_permille = 0;
+	rig_unpin(r, 0, t, ACCESS_READ);
+	ck_assert(full_of(rig_pin(r, 0, t, 0, ACCESS_READ), 'x'));
+	rig_unpin(r, 0, t, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+/* It should have looked at DOOMED; it hurts nobody. */
+START_TEST(who_pins_what_was_destroyed_on_its_way_finds_0xff)
+{
+	struct rig *r = rig_open(one_gpu);
+	struct wire_handle t = create_filled(r, 0, 'x');
+	struct err err = ERR_INIT;
+	uint64_t token;
+	char *at;
+
+	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
+	token = r->client[0].value[2];
+	ck_assert_uint_ne(token, 0);
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[1].holder, &t, 1,
+						r->world.now_ns, &err),
+			 0);
+	at = rig_try(r, 0, t, 0, ACCESS_READ);
+	ck_assert_ptr_nonnull(at);
+	rig_settle(r, 200);
+	ck_assert(rig_passed(r, 0, token) && full_of(at, (char)0xff));
+	ck_assert_int_eq(fence_of(r, 0, token)->result, -ESTALE);
+	ck_assert_uint_eq(r->world.stats->tensors, 1);
+	rig_unpin(r, 0, t, ACCESS_READ);
+	rig_settle(r, 200);
+	ck_assert_uint_eq(r->world.stats->tensors, 0);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  what_is_there_needs_no_fence, a_batch_is_answered_when_its_last_fill_runs,
 	  without_a_free_fence_the_answer_waits_for_the_bytes,
@@ -463,4 +516,6 @@ UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  a_fill_that_fails_pinned_reads_as_ff_until_it_is_released,
 	  the_old_front_serves_again_after_a_failed_fill,
 	  a_tensor_destroyed_under_a_filling_pin_still_comes,
-	  a_tensor_destroyed_before_its_pin_fails_the_fence)
+	  a_tensor_destroyed_before_its_pin_fails_the_fence,
+	  a_prefetch_that_was_joined_fails_as_any_fill,
+	  who_pins_what_was_destroyed_on_its_way_finds_0xff)
