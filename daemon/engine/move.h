@@ -47,7 +47,8 @@ static inline bool move_brings(const struct move *m, uint8_t device)
 	return m->kind == MOVE_FILL && m->to == device && m->phase == MOVE_RUNS && m->result == 0 &&
 	       !m->stop;
 }
-/* Somebody waits for the move now (piece.c: its place among those that wait for staging changes). */
+/* Somebody waits for the move now: its place among those that wait for staging changes (piece.c).
+ */
 void move_urge(struct engine *e, struct move *m);
 void move_piece_done(struct engine *e, struct piece *p);
 struct move *move_get(struct engine *e, uint32_t id);
