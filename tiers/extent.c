@@ -388,7 +388,7 @@ int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t
 	struct extent x;
 	bool more;
 
-	ASSERT(offset % e->page == 0 && bytes % e->page == 0);
+	ASSERT(offset % (bytes % e->page == 0 ? e->page : e->granule) == 0);
 	if (rc < 0)
 		return rc;
 	for (more = extents_next(e, EXTENT_NONE, &x); more; more = extents_next(e, x.node, &x)) {
@@ -400,6 +400,59 @@ int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t
 		return 0;
 	}
 	return -ENOSPC;
+}
+
+int extents_take_highest(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t above,
+			 struct extent *ret)
+{
+	int rc = take_prepare(e, &bytes, owner);
+	struct extent x, found = { .node = EXTENT_NONE };
+	bool more;
+
+	ASSERT(bytes < e->page);
+	if (rc < 0)
+		return rc;
+	for (more = extents_next(e, EXTENT_NONE, &x); more; more = extents_next(e, x.node, &x))
+		if (x.owner == EXTENT_FREE && x.offset >= above && x.bytes >= bytes)
+			found = x;
+	if (found.node == EXTENT_NONE)
+		return -ENOSPC;
+	take_from(e, found.node, found.offset + found.bytes - bytes, bytes, owner, ret);
+	return 0;
+}
+
+int extents_take_before(struct extents *e, uint32_t node, uint64_t bytes, uint32_t owner,
+			struct extent *ret)
+{
+	uint32_t hole = node_taken(e, node)->prev;
+
+	ASSERT(owner < EXTENT_SPARE && bytes > 0 && bytes % e->granule == 0);
+	ASSERT(hole != EXTENT_NONE && e->nodes[hole].owner == EXTENT_FREE);
+	ASSERT(e->nodes[hole].bytes >= bytes);
+	if (nodes_reserve(e) < 0)
+		return -ENOMEM;
+	take_from(e, hole, e->nodes[node].offset - bytes, bytes, owner, ret);
+	return 0;
+}
+
+void extents_swap(struct extents *e, uint32_t first, uint32_t second)
+{
+	struct node *a = node_taken(e, first), *b = node_taken(e, second);
+	uint32_t before = a->prev, after = b->next;
+
+	ASSERT(a->next == second);
+	b->offset = a->offset;
+	a->offset = b->offset + b->bytes;
+	b->prev = before;
+	b->next = first;
+	a->prev = second;
+	a->next = after;
+	if (before != EXTENT_NONE)
+		e->nodes[before].next = second;
+	else
+		e->first = second;
+	if (after != EXTENT_NONE)
+		e->nodes[after].prev = first;
 }
 
 void extents_give(struct extents *e, uint32_t node)

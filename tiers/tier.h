@@ -26,7 +26,9 @@ enum xfer_op {
 	XFER_READ,  /* tier [offset, bytes) -> host */
 	XFER_WRITE, /* host -> tier [offset, bytes) */
 	XFER_ZERO,  /* every byte of tier [offset, bytes) becomes `value` (mapped tiers) */
-	XFER_COPY,  /* tier [from, bytes) -> tier [offset, bytes), may overlap (mapped tiers) */
+	/* tier [from, bytes) -> tier [offset, bytes), may overlap (mapped tiers). Where host_base
+	 * is the memory itself, a failure has moved nothing. */
+	XFER_COPY,
 	XFER_SYNC,  /* everything written before it is durable (nvme) */
 	/* Of tiers whose memory comes and goes in slabs; one whole slab each. -ENOMEM: it is not to
 	 * be had now. Nothing reads or writes a slab before BACK has come back, nor from UNBACK on.

@@ -27,6 +27,14 @@ static int take_map(struct engine *e, struct move *m)
 	return rc;
 }
 
+static void want_room(struct engine *e, uint8_t dram, uint64_t bytes)
+{
+	struct device *d = &e->devices[dram];
+
+	d->wanted_bytes += bytes;
+	d->wanted_hole_bytes = MAX(d->wanted_hole_bytes, bytes);
+}
+
 /* Room for a clean's target: an extent in dram, or blocks on nvme. */
 static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 {
@@ -42,7 +50,7 @@ static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 		m->to = dram;
 		m->to_kind = TIER_KIND_DRAM;
 		if (rc == -ENOSPC)
-			e->devices[dram].wanted_bytes += replica_rounded(e, dram, r->bytes);
+			want_room(e, dram, replica_rounded(e, dram, r->bytes));
 	}
 	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
 		rc = take_map(e, m);

@@ -11,8 +11,10 @@
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slabs.h"
+#include "daemon/engine/slide.h"
 
 #define COMPACT_INTERVAL_NS (2 * NS_PER_MS)
+#define TRY_MOST            256u /* tensors in a window */
 
 struct window {
 	uint64_t begin, end; /* addresses */
@@ -20,6 +22,12 @@ struct window {
 	uint64_t cost;       /* bytes that have to leave */
 	bool found;
 };
+
+/* Nothing stands below that could take what is in the way. */
+static bool is_last(const struct engine *e, uint8_t device)
+{
+	return device_kind(e, device) == TIER_KIND_DRAM && e->nvme_first == DEVICE_NONE;
+}
 
 /* Takes what the request lacks and finds a hole for, so that the window is not sought there.
  * Returns the bytes of the first tensor that finds none, 0 if all do. */
@@ -56,8 +64,7 @@ static uint32_t node_at(const struct engine *e, const struct record *r, uint8_t 
 	return r->hbm_device == device ? r->hbm_node : EXTENT_NONE;
 }
 
-/* Whether what stands in the extent could leave it now. */
-static bool can_leave(struct engine *e, uint8_t device, const struct extent *x)
+bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x)
 {
 	const struct record *r;
 
@@ -92,7 +99,7 @@ static struct window find_window(struct engine *e, uint8_t device, uint64_t byte
 		while (more && right.offset < end) {
 			if (right.owner != EXTENT_FREE) {
 				cost += right.bytes;
-				if (!can_leave(e, device, &right))
+				if (!compact_can_leave(e, device, &right))
 					stuck_end = right.offset + right.bytes;
 			}
 			more = extents_next(x, right.node, &right);
@@ -150,24 +157,73 @@ static bool empty_window(struct engine *e, uint8_t device, const struct window *
 		while (more && next.owner == EXTENT_FREE)
 			more = extents_next(x, next.node, &next);
 		/* Judged anew: it may have been pinned since. */
-		if (at.owner != EXTENT_FREE && at.offset < w->end && can_leave(e, device, &at))
+		if (at.owner != EXTENT_FREE && at.offset < w->end &&
+		    compact_can_leave(e, device, &at))
 			moving |= evacuate(e, device, at.owner, w);
 		at = next;
 	} while (more && at.offset < w->end);
 	return moving;
 }
 
-/* Empties the window for `bytes` that costs least. Returns whether anything moves. */
-static bool try_window(struct engine *e, uint8_t device, uint64_t bytes)
+/* Whether all that stands in the window finds holes outside of it, one beside the other. */
+static bool all_find_holes(struct engine *e, uint8_t device, const struct window *w)
 {
-	struct window w = find_window(e, device, bytes);
+	struct extents *x = e->devices[device].extents;
+	uint32_t taken[TRY_MOST];
+	struct extent at;
+	unsigned n = 0;
+	bool more = true;
 
-	if (bytes == 0 || !w.found)
+	for (extents_get(x, w->first, &at); more && at.offset < w->end && n < TRY_MOST;
+	     more = extents_next(x, at.node, &at)) {
+		if (at.owner == EXTENT_FREE || record_of(e, at.owner)->front != device)
+			continue;
+		if (replica_take_outside(e, device, at.owner, w->begin, w->end, &taken[n]) < 0)
+			break;
+		n++;
+	}
+	more = more && at.offset < w->end;
+	while (n-- > 0)
+		replica_give(e, device, taken[n]);
+	return !more;
+}
+
+/* Empties the window for `bytes` that costs least. Returns whether anything moves. Where nothing
+ * can be evicted, half a window would be emptied for nobody, and filled again by the next round. */
+static bool try_window(struct engine *e, uint8_t device, const struct window *w)
+{
+	bool again = e->again, look = e->devices[device].look, all = true;
+
+	if (!w->found)
+		return false;
+	if (is_last(e, device)) {
+		all = all_find_holes(e, device, w);
+		e->again = again;
+		e->devices[device].look = look;
+	}
+	if (!all)
 		return false;
 	log_debug(RECLAIM, "%s: a window of %llu bytes at %#llx is emptied of %llu",
-		  e->devices[device].tier->base.name, (unsigned long long)bytes,
-		  (unsigned long long)w.begin, (unsigned long long)w.cost);
-	return empty_window(e, device, &w);
+		  e->devices[device].tier->base.name, (unsigned long long)(w->end - w->begin),
+		  (unsigned long long)w->begin, (unsigned long long)w->cost);
+	return empty_window(e, device, w);
+}
+
+/* What slides is copied once, a little at a time, and stays in the tier; but a full tier has to be
+ * slid far. Where something below could take what is in the way, the cheaper way is gone. */
+static bool make_hole(struct engine *e, uint8_t device, uint64_t bytes)
+{
+	struct window w;
+	struct slide s;
+
+	if (bytes == 0)
+		return false;
+	w = find_window(e, device, bytes);
+	s = slide_find(e, device, bytes);
+	if (s.found && (!w.found || is_last(e, device) || s.cost <= w.cost) &&
+	    slide_begin(e, device, &s))
+		return true;
+	return try_window(e, device, &w) || (s.found && slide_begin(e, device, &s));
 }
 
 /* The tensors of the head of the queue find holes, one after the other; memory is made for the
@@ -206,21 +262,41 @@ bool compact_trade(struct engine *e, uint8_t device)
 	return trades;
 }
 
-bool compact(struct engine *e, uint8_t device)
+/* What an earlier round began must end before another window is chosen. */
+static bool is_busy(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
+
+	if (d->compacting > 0 || d->leaving_bytes > 0)
+		return true;
+	return slide_go_on(e, device) || e->now_ns < d->compact_at_ns;
+}
+
+static bool begun(struct engine *e, uint8_t device, bool moving)
+{
+	if (!moving)
+		moving = is_last(e, device) && slide_tidy(e, device);
+	if (!moving)
+		e->devices[device].compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
+	return moving;
+}
+
+bool compact(struct engine *e, uint8_t device)
+{
 	struct request *q = list_first(queue_of(e, device), struct request, link);
 	bool moving;
 
-	/* What an earlier round began must end before another window is chosen. */
-	if (d->compacting > 0 || d->leaving_bytes > 0 || e->now_ns < d->compact_at_ns)
+	if (is_busy(e, device))
 		return true;
-	moving = try_window(e, device, take_holes(e, q, device));
+	moving = make_hole(e, device, take_holes(e, q, device));
 	give_holes(e, q, device);
 	/* The holes that were taken may stand in the way: one window for all of it. */
 	if (!moving)
-		moving = try_window(e, device, acquire_lacking_bytes(e, q, device));
-	if (!moving)
-		d->compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
-	return moving;
+		moving = make_hole(e, device, acquire_lacking_bytes(e, q, device));
+	return begun(e, device, moving);
+}
+
+bool compact_for(struct engine *e, uint8_t device, uint64_t bytes)
+{
+	return is_busy(e, device) || begun(e, device, make_hole(e, device, bytes));
 }

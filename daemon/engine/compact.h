@@ -12,6 +12,10 @@
 /* Makes a hole for the largest tensor that the head of the device's queue lacks. Returns whether
  * anything moves, or did just now. */
 bool compact(struct engine *e, uint8_t device);
+/* A hole of `bytes` for nobody in the queue, who found none though as much is free. */
+bool compact_for(struct engine *e, uint8_t device, uint64_t bytes);
+/* Whether what stands in the extent could leave it now. */
+bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x);
 /* The same by memory that is made, or is on its way (slabs_grow), and by giving an empty slab for
  * one in a better place (slabs_trade). */
 bool compact_grow(struct engine *e, uint8_t device);

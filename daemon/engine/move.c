@@ -297,7 +297,7 @@ static void fill_end(struct engine *e, struct move *m)
 
 /* ---- compact ---- */
 
-int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
+static int compact_begin(struct engine *e, uint32_t tensor, uint32_t node, bool slides)
 {
 	struct record *r = record_of(e, tensor);
 	struct move *m;
@@ -312,12 +312,24 @@ int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
 	m->from = m->to = r->front;
 	m->from_kind = m->to_kind = (uint8_t)device_kind(e, r->front);
 	m->to_node = node;
+	m->slides = slides;
 	m->priority = XFER_DEMAND;
 	move_plan(e, m, r->bytes);
 	e->devices[m->to].compacting++;
 	stat_add(STAT(e, compactions), 1);
 	pieces_pump(e, m);
 	return 0;
+}
+
+int move_compact(struct engine *e, uint32_t tensor, uint32_t node)
+{
+	return compact_begin(e, tensor, node, false);
+}
+
+int move_slide(struct engine *e, uint32_t tensor, uint32_t lead)
+{
+	ASSERT(e->devices[record_of(e, tensor)->front].tier->base.host_base != NULL);
+	return compact_begin(e, tensor, lead, true);
 }
 
 static void compact_end(struct engine *e, struct move *m)
@@ -327,6 +339,9 @@ static void compact_end(struct engine *e, struct move *m)
 
 	e->devices[m->to].compacting--;
 	if (m->result < 0 || m->stop) {
+		replica_give(e, m->to, m->to_node);
+	} else if (m->slides) {
+		extents_swap(e->devices[m->to].extents, m->to_node, *node);
 		replica_give(e, m->to, m->to_node);
 	} else {
 		replica_give(e, m->to, *node);

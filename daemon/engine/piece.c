@@ -395,6 +395,8 @@ static uint64_t pieces_at_once(const struct engine *e, const struct move *m)
 {
 	uint64_t ahead = MAX(ahead_bytes(e, m->from), ahead_bytes(e, m->to));
 
+	if (m->slides)
+		return 1; /* the next one's target is this one's source */
 	if (m->from_kind == TIER_KIND_NVME || m->to_kind == TIER_KIND_NVME)
 		return PIECES_NVME;
 	return MAX(PIECES_MAPPED, ahead / PIECE_BYTES);
@@ -470,6 +472,12 @@ bool piece_done(struct engine *e, struct piece *p)
 	xfer_take_back(e, p->device, &p->x);
 	stat_add(STAT(e, retries), p->x.retries);
 	p->x.retries = 0;
+	if (p->x.result < 0 && m->slides && m->done_pieces > 0 && !m->stop) {
+		/* Half of the tensor stands there, and half here. What failed moved nothing. */
+		stat_add(STAT(e, retries), 1);
+		lend(e, p);
+		return false;
+	}
 	if (p->x.result < 0)
 		piece_failed(e, p);
 	else

@@ -310,6 +310,19 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 		give_up_if_broken(e, device);
 }
 
+/* What would like to come down from above finds room, but no hole, and there is no other way down.
+ * Whoever waits for room himself makes his own. */
+static void join_holes(struct engine *e, uint8_t device)
+{
+	struct device *d = &e->devices[device];
+	uint64_t bytes = d->wanted_hole_bytes;
+
+	d->wanted_hole_bytes = 0;
+	if (bytes > 0 && bytes <= free_bytes(d) && e->nvme_first == DEVICE_NONE &&
+	    list_empty(queue_of(e, device)) && extents_largest_free(d->extents) < bytes)
+		compact_for(e, device, bytes);
+}
+
 void reclaim_device(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
@@ -318,6 +331,7 @@ void reclaim_device(struct engine *e, uint8_t device)
 	uint64_t used = extents_used(d->extents) - d->closed_bytes;
 	uint64_t goal = 0, low = capacity / 1000 * w->low_permille;
 
+	join_holes(e, device);
 	if (e->now_ns < d->reclaim_at_ns)
 		return;
 	if (used > capacity / 1000 * w->high_permille)

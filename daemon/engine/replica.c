@@ -73,6 +73,46 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 	return 0;
 }
 
+static int took(struct engine *e, uint8_t device, int rc, const struct extent *x,
+		uint32_t *ret_node)
+{
+	if (rc < 0)
+		return rc;
+	slabs_touch(e, device, x);
+	replica_count_reserved(e, device_kind(e, device));
+	*ret_node = x->node;
+	return 0;
+}
+
+int replica_take_before(struct engine *e, uint8_t device, uint32_t tensor, uint32_t node,
+			uint64_t bytes, uint32_t *ret_node)
+{
+	struct extent x;
+	int rc = extents_take_before(e->devices[device].extents, node, bytes, tensor, &x);
+
+	return took(e, device, rc, &x, ret_node);
+}
+
+int replica_take_at(struct engine *e, uint8_t device, uint32_t tensor, uint64_t offset,
+		    uint32_t *ret_node)
+{
+	struct extent x;
+	int rc = extents_take_at(e->devices[device].extents, offset, e->records[tensor].bytes,
+				 tensor, &x);
+
+	return took(e, device, rc, &x, ret_node);
+}
+
+int replica_take_highest(struct engine *e, uint8_t device, uint32_t tensor, uint64_t above,
+			 uint32_t *ret_node)
+{
+	struct extent x;
+	int rc = extents_take_highest(e->devices[device].extents, e->records[tensor].bytes, tensor,
+				      above, &x);
+
+	return took(e, device, rc, &x, ret_node);
+}
+
 void replica_give(struct engine *e, uint8_t device, uint32_t node)
 {
 	struct extent x;

@@ -14,6 +14,14 @@ int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *re
 /* Likewise, but nowhere in the addresses [begin, end). */
 int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint64_t begin,
 			 uint64_t end, uint32_t *ret_node);
+/* The `bytes` before the extent `node` of its own, a hole. */
+int replica_take_before(struct engine *e, uint8_t device, uint32_t tensor, uint32_t node,
+			uint64_t bytes, uint32_t *ret_node);
+/* At this offset of the device, and as high as there is a hole from `above` on. */
+int replica_take_at(struct engine *e, uint8_t device, uint32_t tensor, uint64_t offset,
+		    uint32_t *ret_node);
+int replica_take_highest(struct engine *e, uint8_t device, uint32_t tensor, uint64_t above,
+			 uint32_t *ret_node);
 void replica_give(struct engine *e, uint8_t device, uint32_t node);
 uint64_t replica_offset(const struct engine *e, uint8_t device, uint32_t node);
 void *replica_address(const struct engine *e, uint8_t device, uint32_t node);

@@ -127,6 +127,11 @@ struct device {
 	int clean_error;         /* last failure to write back, 0 since the last success */
 	char clean_cause[192];
 	uint64_t compact_at_ns; /* no window was found: do not look again before */
+	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */
+	/* slide.c: where the window ends, and the tensor before the gap that is closed next; 0: none
+	 */
+	uint64_t slide_end;
+	uint32_t slide_tensor;
 	/* Rate, for spreading blocks: bytes done and time with something in flight, decayed. */
 	uint64_t flight_bytes, busy_since_ns, done_bytes, busy_ns;
 	unsigned flight;
@@ -250,6 +255,7 @@ struct move {
 	bool unfilled;              /* fill: for a discarding writer */
 	bool stop;                  /* no further pieces */
 	bool for_prefetch;
+	bool slides; /* compact: to_node lies before its extent, and both become one */
 	uint32_t to_node;
 	struct block_map *to_map;
 	uint32_t pieces, next_piece, done_pieces, in_flight;

@@ -123,9 +123,26 @@ START_TEST(every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost)
 }
 END_TEST
 
+/* Nothing is below dram, and it is full but for some per cent: what has to come finds room that is
+ * in pieces. Who waits for it and not for a pin is answered (see drain() of the stepper). */
+START_TEST(nobody_waits_for_ever_where_room_is_in_pieces)
+{
+	static const struct world_shape shapes[] = { { 0 },
+						     { .zone = true },
+						     { .hbm = 1 },
+						     { .hbm = 2, .zone = true },
+						     { .hbm = 1, .slabs = true } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		run_seeds(&(struct stepper_trouble){
+			.shape = shapes[i], .crowded = true, .mapped_faults = i == 1 });
+}
+END_TEST
+
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
 	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
-	  every_byte_is_right_beside_a_zone,
-	  every_byte_is_right_while_memory_comes_and_goes, every_byte_is_right_when_memory_fails,
-	  every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost)
+	  every_byte_is_right_beside_a_zone, every_byte_is_right_while_memory_comes_and_goes,
+	  every_byte_is_right_when_memory_fails,
+	  every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost,
+	  nobody_waits_for_ever_where_room_is_in_pieces)

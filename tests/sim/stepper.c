@@ -115,6 +115,16 @@ static uint8_t any_place(struct stepper *s)
 	return gpus == 0 || below(s, 2) ? PROTOCOL_PLACE_HOST : (uint8_t)below(s, gpus);
 }
 
+/* Where dram is to be filled to the last granule, small ones are those that every gap takes: of
+ * larger ones a part of a page each may be out of use (docs/engine.md). */
+static uint64_t any_size(struct stepper *s)
+{
+	if (s->trouble->crowded)
+		return below(s, 6) ? GRANULE * (1 + below(s, 16)) - below(s, 2)
+				   : below(s, GRANULE_SMALL + 1);
+	return sizes[below(s, ARRAY_SIZE(sizes))];
+}
+
 static void do_create(struct stepper *s, struct client *c)
 {
 	unsigned slot = (unsigned)below(s, MODELS);
@@ -127,7 +137,7 @@ static void do_create(struct stepper *s, struct client *c)
 		return;
 	*m = (struct model){ .owner = c->name_space,
 			     .maker = c->holder,
-			     .bytes = sizes[below(s, ARRAY_SIZE(sizes))] };
+			     .bytes = any_size(s) };
 	spec.shape[0] = m->bytes;
 	m->named = below(s, 2) == 0;
 	m->zoned = s->trouble->shape.zone && below(s, 2);
@@ -353,7 +363,9 @@ static void do_something(struct stepper *s)
 	if (c->stopped && (dice < 300 || (dice >= 450 && dice < 577)))
 		dice = dice < 20 ? 576 : 300 + below(s, 150);
 	streams_step(c);
-	if (dice < 60)
+	if (s->trouble->crowded && !c->stopped && below(s, 8) == 0)
+		do_create(s, c);
+	else if (dice < 60)
 		do_create(s, c);
 	else if (dice < 75)
 		do_destroy(s, c);

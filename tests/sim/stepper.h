@@ -90,6 +90,7 @@ struct stepper_trouble {
 	bool faults;        /* nvme fails now and then, and there is no memory for slabs */
 	bool mapped_faults; /* so do hbm and dram */
 	bool losses;        /* GPUs fall off for good */
+	bool crowded;       /* tensors of any size, of all that is admitted */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 };
 

@@ -351,6 +351,35 @@ START_TEST(only_compaction_makes_room_in_a_crowded_tier)
 }
 END_TEST
 
+/* The holes are a twentieth of what stands between them, which is copied in several pieces. */
+START_TEST(large_tensors_come_down_over_their_own_place)
+{
+	static const uint64_t sizes[] = { KIB(256), MIB(5), KIB(256), MIB(5), KIB(256), MIB(4) };
+	struct tierd_spec rest = { .ndim = 1, .shape = { KIB(64) } };
+	tierd_tensor h[6], large, filler[64];
+	struct tierd *t;
+	unsigned n = 0;
+
+	system_start(s, "tiers: {dram: {size: 16MiB}}\n");
+	t = connected("a");
+	for (unsigned i = 0; i < 6; i++)
+		fill(t, h[i] = make(t, NULL, sizes[i]), TIERD_HOST, (int)i + 1);
+	for (; n < 64 && tierd_create(t, &rest, 1, &filler[n]) == 0; n++)
+		fill(t, filler[n], TIERD_HOST, 0x77);
+	ck_assert_uint_lt(n, 64);
+	for (unsigned i = 0; i < 6; i += 2)
+		ck_assert_int_eq(tierd_destroy(t, &h[i], 1), 0);
+	fill(t, large = make(t, NULL, KIB(768)), TIERD_HOST, 0x99);
+	for (unsigned i = 1; i < 6; i += 2)
+		expect(t, h[i], TIERD_HOST, (int)i + 1);
+	expect(t, large, TIERD_HOST, 0x99);
+	while (n-- > 0)
+		expect(t, filler[n], TIERD_HOST, 0x77);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
 /* Every ring of k slots over n layers, the slots being what hbm has room for. */
 START_TEST(prefetch_rings_of_any_length_give_the_right_layer)
 {
@@ -406,4 +435,5 @@ UNIT_MAIN("field", recycled_bytes_are_never_those_of_another_namespace,
 	  one_read_serves_all_who_ask_at_once, names_are_bytes_and_never_paths,
 	  daemons_that_were_killed_leave_no_bytes_on_the_disk,
 	  only_compaction_makes_room_in_a_crowded_tier,
+	  large_tensors_come_down_over_their_own_place,
 	  prefetch_rings_of_any_length_give_the_right_layer, everything_that_was_stored_is_found)

@@ -324,10 +324,44 @@ START_TEST(a_range_is_taken_where_it_was_asked_for_or_not_at_all)
 }
 END_TEST
 
+START_TEST(a_taken_range_comes_down_over_the_hole_before_it)
+{
+	struct extents *e;
+	struct extent a, b, c, lead, top;
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(extents_create(KIB(64), GRANULE_SMALL, &e, &err), 0);
+	ck_assert_int_eq(extents_take(e, KIB(8), 1, &a), 0);
+	ck_assert_int_eq(extents_take(e, KIB(20), 2, &b), 0);
+	ck_assert_int_eq(extents_take(e, KIB(36), 3, &c), 0);
+	extents_give(e, a.node);
+	ck_assert_int_eq(extents_take_before(e, b.node, KIB(4), 2, &lead), 0);
+	ck_assert_uint_eq(lead.offset, KIB(4));
+	extents_check(e);
+	extents_swap(e, lead.node, b.node);
+	extents_give(e, lead.node);
+	extents_check(e);
+	extents_get(e, b.node, &b);
+	ck_assert_uint_eq(b.offset, KIB(4));
+	ck_assert_uint_eq(b.bytes, KIB(20));
+	ck_assert_int_eq(extents_take_before(e, b.node, KIB(4), 2, &lead), 0);
+	extents_swap(e, lead.node, b.node); /* to the very beginning */
+	extents_give(e, lead.node);
+	extents_check(e);
+	ck_assert_uint_eq(extents_largest_free(e), KIB(8));
+	ck_assert_int_eq(extents_take_highest(e, 100, 4, KIB(20), &top), 0);
+	ck_assert_uint_eq(top.offset, KIB(28) - GRANULE_SMALL);
+	ck_assert_int_eq(extents_take_highest(e, 100, 4, KIB(28), &top), -ENOSPC);
+	extents_check(e);
+	extents_destroy(e);
+}
+END_TEST
+
 UNIT_MAIN("extent", full_capacity_can_be_had_from_an_empty_tier,
 	  small_takes_count_granules_and_large_ones_whole_pages,
 	  larger_granules_hold_for_every_size, sizes_beyond_every_tier_are_refused_without_overflow,
 	  the_only_fitting_hole_of_a_crowded_bin_is_found, neighbours_are_told_in_both_directions,
 	  random_takes_and_gives_agree_with_a_naive_model,
 	  a_range_is_taken_where_it_was_asked_for_or_not_at_all,
+	  a_taken_range_comes_down_over_the_hole_before_it,
 	  node_memory_grows_and_is_used_again)

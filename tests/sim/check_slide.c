@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dram alone and nearly full: room that is in pieces is made one, whatever stands between.
+ */
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/sim/rig.h"
+
+#define HOST  PROTOCOL_PLACE_HOST
+#define MANY  200u
+#define LARGE KIB(44)
+#define HOLE  KIB(4)
+
+struct one {
+	struct wire_handle t;
+	uint64_t bytes;
+	char with;
+	bool live;
+};
+
+static struct rig *open_rig(void)
+{
+	return rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+}
+
+static void put(struct rig *r, struct one *one, uint64_t bytes)
+{
+	static char with;
+
+	*one = (struct one){ rig_create(r, 0, bytes), bytes, ++with, true };
+	memset(rig_pin(r, 0, one->t, HOST, ACCESS_WRITE), one->with, bytes);
+	rig_unpin(r, 0, one->t, ACCESS_WRITE);
+}
+
+static void drop(struct rig *r, struct one *one)
+{
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &one->t, 1,
+						r->world.now_ns, &err),
+			 0);
+	one->live = false;
+}
+
+static void expect(struct rig *r, const struct one *one)
+{
+	const char *at = rig_pin(r, 0, one->t, HOST, ACCESS_READ);
+
+	for (uint64_t i = 0; i < one->bytes; i++)
+		ck_assert_int_eq(at[i], one->with);
+	rig_unpin(r, 0, one->t, ACCESS_READ);
+}
+
+/* Ten large ones with a page between each two, and nothing else free. */
+static void fill(struct rig *r, struct one of[20], struct one *rest)
+{
+	for (unsigned i = 0; i < 20; i++)
+		put(r, &of[i], i % 2 == 0 ? LARGE : HOLE);
+	if (10 * (LARGE + HOLE) < WORLD_DRAM)
+		put(r, rest, WORLD_DRAM - 10 * (LARGE + HOLE));
+	for (unsigned i = 1; i < 20; i += 2)
+		drop(r, &of[i]);
+	rig_settle(r, 200); /* what was brought is held for its asker */
+}
+
+START_TEST(what_stands_between_holes_comes_down_over_its_own_place)
+{
+	struct rig *r = open_rig();
+	struct one of[20], rest = { 0 }, last;
+
+	_Static_assert(10 * (LARGE + HOLE) <= WORLD_DRAM, "");
+	fill(r, of, &rest);
+	ck_assert_uint_eq(r->world.stats->compactions, 0);
+	put(r, &last, 10 * HOLE);
+	ck_assert_uint_ge(r->world.stats->compactions, 9);
+	for (unsigned i = 0; i < 20; i += 2)
+		expect(r, &of[i]);
+	expect(r, &last);
+	expect(r, &rest);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(only_pins_keep_holes_apart)
+{
+	struct rig *r = open_rig();
+	struct one of[20], rest;
+	struct wire_handle t;
+
+	fill(r, of, &rest);
+	rig_pin(r, 1, of[10].t, HOST, ACCESS_READ);
+	t = rig_create(r, 0, 6 * HOLE);
+	rig_acquire(r, 0, 1, t, HOST, ACCESS_READ, 50 * NS_PER_MS);
+	ck_assert_int_lt(rig_wait(r, 0, 1, 100), 0);
+	/* On either side of it five of them have been, or can be, made one. */
+	rig_acquire(r, 0, 1, rig_create(r, 0, 4 * HOLE), HOST, ACCESS_READ, 50 * NS_PER_MS);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 100), 0);
+	rig_acquire(r, 0, 1, t, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 200), RIG_UNANSWERED);
+	rig_unpin(r, 1, of[10].t, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 1000), 0);
+	for (unsigned i = 0; i < 20; i += 2)
+		expect(r, &of[i]);
+	rig_close(r);
+}
+END_TEST
+
+static uint64_t any_bytes(struct rig *r)
+{
+	switch (world_below(&r->world, 3)) {
+	case 0:
+		return world_below(&r->world, GRANULE_SMALL + 1); /* every gap takes it */
+	case 1:
+		return GRANULE * (1 + world_below(&r->world, 4));
+	default:
+		return 1 + world_below(&r->world, KIB(24));
+	}
+}
+
+static uint64_t takes(uint64_t bytes)
+{
+	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+}
+
+/* Dram is full to the last granule but for what has just gone; one tensor of all of that comes. */
+START_TEST(whatever_is_free_can_be_had_in_one_piece)
+{
+	struct rig *r = open_rig();
+	struct one of[MANY] = { 0 };
+	uint64_t free = WORLD_DRAM, bytes = 0;
+
+	for (unsigned round = 0; round < 40; round++) {
+		unsigned gone = 0;
+
+		for (unsigned i = 0; i < MANY; i++) {
+			bytes = any_bytes(r);
+			if (of[i].live || takes(bytes) > free)
+				continue;
+			put(r, &of[i], bytes);
+			free -= takes(bytes);
+		}
+		for (unsigned tries = 0; tries < 1000 && gone < 8; tries++) {
+			struct one *one = &of[world_below(&r->world, MANY)];
+
+			if (!one->live)
+				continue;
+			expect(r, one);
+			drop(r, one);
+			free += takes(one->bytes);
+			gone++;
+		}
+		rig_settle(r, 120);
+		bytes = free < GRANULE ? free : ALIGN_DOWN(free, GRANULE);
+		for (unsigned i = 0; i < MANY && bytes > 0; i++) {
+			if (of[i].live)
+				continue;
+			put(r, &of[i], bytes);
+			expect(r, &of[i]);
+			drop(r, &of[i]);
+			bytes = 0;
+		}
+	}
+	printf("slide: %llu compactions in 40 rounds\n",
+	       (unsigned long long)r->world.stats->compactions);
+	for (unsigned i = 0; i < MANY; i++)
+		if (of[i].live)
+			expect(r, &of[i]);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("slide", what_stands_between_holes_comes_down_over_its_own_place,
+	  only_pins_keep_holes_apart, whatever_is_free_can_be_had_in_one_piece)
