@@ -17,8 +17,8 @@ static void drop_hint(struct engine *e, struct hint *hint)
 	free(hint);
 }
 
-/* Whether the hint is settled: there, on its way, gone, or wanted elsewhere by somebody who waits.
- */
+/* Whether the hint is settled: there, on its way, gone, too large for the place, or wanted elsewhere
+ * by somebody who waits. */
 static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint)
 {
 	const struct record *r = &e->records[hint->tensor];
@@ -27,6 +27,8 @@ static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint
 	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
 		return true;
 	if ((r->flags & RECORD_LOST) != 0 || lost_front(e, r))
+		return true;
+	if ((r->flags & RECORD_LARGE) != 0 && device_kind(e, device) == TIER_KIND_DRAM)
 		return true;
 	return r->move != 0 || r->wanted > 0 || r->hold_until_ns > e->now_ns ||
 	       replica_rounded(e, device, r->bytes) > extents_capacity(e->devices[device].extents);

@@ -266,6 +266,7 @@ START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle big = rig_create(r, 0, WORLD_DRAM / 4);
 	struct wire_handle bigger;
+	struct err err = ERR_INIT;
 
 	ck_assert_uint_eq(fill_with_small(r), WORLD_DRAM / 4 * 3 / GRANULE);
 	rig_acquire(r, 1, 1, big, HOST, ACCESS_READ, ENGINE_NEVER);
@@ -275,6 +276,12 @@ START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 	rig_acquire(r, 1, 2, bigger, HOST, ACCESS_READ, ENGINE_NEVER);
 	ck_assert(r->client[1].answered[2]);
 	ck_assert_int_eq(r->client[1].result[2], -ENOSPC);
+	/* Nor do hints bring it, whatever room there is just now: small ones may come. */
+	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[1].holder, &bigger, 1, HOST,
+					 r->world.now_ns, &err),
+			 0);
+	rig_settle(r, 100);
+	ck_assert_int_eq(word0_state(rig_word0(r, bigger)), STATE_ABSENT);
 	rig_close(r);
 }
 END_TEST

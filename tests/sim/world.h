@@ -19,7 +19,7 @@
 #define WORLD_HBM_SLAB  KIB(32)
 #define WORLD_DRAM_SLAB KIB(128)
 #define WORLD_ZONE      (2 * WORLD_DRAM_SLAB) /* the second slab of it comes in the background */
-#define WORLD_SLABS     8u /* of a device, at most */
+#define WORLD_SLABS     8u                    /* of a device, at most */
 
 #define WORLD_DEVICES 5u
 
