@@ -128,8 +128,7 @@ struct device {
 	char clean_cause[192];
 	uint64_t compact_at_ns; /* no window was found: do not look again before */
 	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */
-	/* slide.c: where the window ends, and the tensor before the gap that is closed next; 0: none
-	 */
+	/* slide.c: where the window ends, and the tensor before the gap that is closed next. */
 	uint64_t slide_end;
 	uint32_t slide_tensor;
 	/* Rate, for spreading blocks: bytes done and time with something in flight, decayed. */

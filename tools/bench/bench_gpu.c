@@ -22,7 +22,8 @@
 #define ROUNDS         1000u
 #define MISSES         40u /* turns */
 #define TURN           100u
-#define HITS           200000u
+#define HITS           20000u
+#define HIT_TURNS      20u
 #define SMALL          4096u
 #define QUICK(o, x, y) ((o)->quick ? (x) : (y))
 
@@ -168,32 +169,52 @@ static int small_miss(struct work *w)
 
 /* ---- hits ---- */
 
+static int hit(struct work *w, tierd_tensor t, int place, uint64_t overhead, struct hist *ret)
+{
+	struct tierd_view v;
+	int rc = 0;
+
+	for (unsigned i = 0; i < HITS && rc == 0; i++) {
+		uint64_t begin = tick_now(), took;
+
+		rc = tierd_acquire(w->t, t, place, TIERD_READ, -1, &v);
+		tierd_release(w->t, &v);
+		took = tick_now() - begin;
+		hist_record(ret, took > overhead ? took - overhead : 0);
+	}
+	return rc;
+}
+
+/* Of a tensor on the GPU, and beside it of one on the host, in turns. */
 static int hits(struct work *w)
 {
 	uint64_t overhead = tick_overhead(), ns;
 	double unit = tick_ns();
-	struct tierd_view v;
-	static struct hist h;
+	static struct hist on_gpu, on_host;
 	struct result r;
-	tierd_tensor t;
-	int rc = make(w, SMALL, &t);
+	tierd_tensor up, down;
+	int rc = make(w, SMALL, &up);
 
-	hist_init(&h);
+	hist_init(&on_gpu);
+	hist_init(&on_host);
 	if (rc == 0)
-		rc = acquire_once(w, t, 0, TIERD_READ, &ns);
-	for (unsigned i = 0; i < HITS && rc == 0; i++) {
-		uint64_t begin = tick_now(), took;
-
-		rc = tierd_acquire(w->t, t, 0, TIERD_READ, -1, &v);
-		tierd_release(w->t, &v);
-		took = tick_now() - begin;
-		hist_record(&h, took > overhead ? took - overhead : 0);
+		rc = make(w, SMALL, &down);
+	if (rc == 0)
+		rc = acquire_once(w, up, 0, TIERD_READ, &ns);
+	if (rc == 0)
+		rc = acquire_once(w, down, TIERD_HOST, TIERD_READ, &ns);
+	for (unsigned i = 0; i < HIT_TURNS && rc == 0; i++) {
+		rc = hit(w, up, 0, overhead, &on_gpu);
+		if (rc == 0)
+			rc = hit(w, down, TIERD_HOST, overhead, &on_host);
 	}
 	if (rc < 0)
 		return bench_failed("gpu: hits");
 	result_begin(&r, w->o, "gpu_hit");
-	result_real(&r, "p50_ns", (double)hist_percentile(&h, 500) * unit);
-	result_real(&r, "p99_ns", (double)hist_percentile(&h, 990) * unit);
+	result_real(&r, "p50_ns", (double)hist_percentile(&on_gpu, 500) * unit);
+	result_real(&r, "p99_ns", (double)hist_percentile(&on_gpu, 990) * unit);
+	result_real(&r, "host_p50_ns", (double)hist_percentile(&on_host, 500) * unit);
+	result_real(&r, "host_p99_ns", (double)hist_percentile(&on_host, 990) * unit);
 	result_end(&r);
 	return 0;
 }
