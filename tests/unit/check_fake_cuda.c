@@ -80,6 +80,35 @@ START_TEST(streams_go_in_every_order_and_events_order_them)
 }
 END_TEST
 
+/* A later record of the same event on another stream has no say. */
+START_TEST(a_wait_is_for_the_record_that_was_the_last_then)
+{
+	unsigned char *a, *b;
+	CUdeviceptr device;
+	CUstream one, two, three;
+	CUevent event;
+
+	begin();
+	device = device_memory(BYTES);
+	a = pinned(BYTES, 1);
+	b = pinned(BYTES, 2);
+	one = stream_new();
+	two = stream_new();
+	three = stream_new();
+	event = event_new();
+	for (uint64_t seed = 0; seed < 64; seed++) {
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, a, BYTES, one), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->event_record(event, one), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->stream_wait_event(two, event, 0), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->event_record(event, three), CUDA_SUCCESS);
+		ck_assert_int_eq(cuda->memcpy_htod_async(device, b, BYTES, two), CUDA_SUCCESS);
+		ck_assert_uint_eq(fake_cuda_run(seed), 5);
+		ck_assert_int_eq(cuda->event_query(event), CUDA_SUCCESS);
+		ck_assert(is_all((void *)device, BYTES, 2));
+	}
+}
+END_TEST
+
 START_TEST(words_hold_a_stream_back_and_are_written_by_it)
 {
 	CUdeviceptr device, word;
@@ -454,6 +483,7 @@ UNIT_MAIN("fake_cuda", a_slab_unmapped_under_a_copy_loses_the_context,
 	  a_registration_is_of_its_context_unless_portable,
 	  bytes_move_when_stepped_and_are_poison_until_then,
 	  streams_go_in_every_order_and_events_order_them,
+	  a_wait_is_for_the_record_that_was_the_last_then,
 	  words_hold_a_stream_back_and_are_written_by_it, a_word_needs_devicemap,
 	  registrations_have_edges, memory_that_goes_under_a_copy_loses_the_context,
 	  slabs_are_whole_and_aligned, access_comes_with_set_access_and_goes_with_the_mapping,

@@ -53,6 +53,7 @@ struct fake_op {
 	unsigned char fill;
 	struct fake_event *event;
 	uint64_t version; /* of the event: the record that is meant */
+	struct list record; /* of the event's records that have not run */
 	CUdeviceptr word; /* checked again whenever it is read */
 	uint64_t value;
 	unsigned flags;
@@ -75,7 +76,8 @@ struct fake_event {
 	unsigned flags;
 	unsigned refs; /* of operations */
 	bool destroyed;
-	uint64_t recorded, done; /* versions */
+	uint64_t recorded;   /* versions; each ends by itself, whatever became of later ones */
+	struct list records; /* those that have not run */
 	uint64_t done_ns;
 };
 
@@ -149,6 +151,7 @@ struct fake_stream *fake_stream_of(CUstream stream);
 CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct fake_op **ret);
 void fake_op_free(struct fake_op *op);
 void fake_event_put(struct fake_event *event);
+bool fake_event_done(const struct fake_event *event, uint64_t version);
 void fake_stream_put(struct fake_stream *stream); /* frees a destroyed one that is empty */
 /* Until `done` holds or the context is lost; steps or waits for the thread that does. */
 CUresult fake_wait(struct fake_ctx *ctx, bool (*done)(const void *), const void *what);

@@ -70,7 +70,7 @@ static bool may_go(const struct fake_stream *stream)
 	if (op == NULL || stream->ctx->lost != CUDA_SUCCESS || !legacy_order(stream, op->seq))
 		return false;
 	if (op->kind == OP_WAIT_EVENT)
-		return op->event->done >= op->version;
+		return fake_event_done(op->event, op->version);
 	return op->kind != OP_WAIT_VALUE || word_holds(stream->ctx, op);
 }
 
@@ -139,7 +139,7 @@ static void do_op(struct fake_ctx *ctx, struct fake_op *op)
 		memset(op->to, op->fill, op->bytes);
 		break;
 	case OP_RECORD:
-		op->event->done = MAX(op->event->done, op->version);
+		list_remove(&op->record);
 		op->event->done_ns = clock_now_ns();
 		break;
 	case OP_WRITE_VALUE:

@@ -80,6 +80,7 @@ CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct 
 	}
 	op = calloc(1, sizeof(*op));
 	ASSERT(op != NULL);
+	list_init(&op->record);
 	op->kind = kind;
 	op->seq = ++fake.seq;
 	list_push_back(&stream->ops, &op->link);
@@ -91,6 +92,7 @@ CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct 
 void fake_op_free(struct fake_op *op)
 {
 	if (op->event != NULL) {
+		list_remove(&op->record);
 		op->event->refs--;
 		fake_event_put(op->event);
 	}
@@ -105,6 +107,17 @@ void fake_event_put(struct fake_event *event)
 		return;
 	list_remove(&event->link);
 	free(event);
+}
+
+/* A wait is for one record; another stream may have run a later one of the same event. */
+bool fake_event_done(const struct fake_event *event, uint64_t version)
+{
+	struct list *it;
+
+	list_for_each (it, &event->records)
+		if (list_entry(it, struct fake_op, record)->version == version)
+			return false;
+	return true;
 }
 
 void fake_stream_put(struct fake_stream *stream)
@@ -316,6 +329,7 @@ CUresult fake_event_create(CUevent *ret, unsigned flags)
 	ASSERT(event != NULL);
 	event->ctx = fake_current();
 	event->flags = flags;
+	list_init(&event->records);
 	list_push_back(&fake.events, &event->link);
 	fake.counts.events++;
 	*ret = (CUevent)event;
@@ -355,6 +369,7 @@ CUresult fake_event_record(CUevent event_handle, CUstream handle)
 		return leave(result);
 	op->event = event;
 	op->version = ++event->recorded;
+	list_push_back(&event->records, &op->record);
 	event->refs++;
 	fake_queued();
 	return leave(CUDA_SUCCESS);
@@ -370,7 +385,7 @@ CUresult fake_event_query(CUevent handle)
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	if (event->ctx->lost != CUDA_SUCCESS)
 		return leave(event->ctx->lost);
-	return leave(event->done < event->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+	return leave(fake_event_done(event, event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 struct record {
@@ -382,7 +397,7 @@ static bool record_done(const void *what)
 {
 	const struct record *record = what;
 
-	return record->event->done >= record->version;
+	return fake_event_done(record->event, record->version);
 }
 
 CUresult fake_event_synchronize(CUevent handle)
@@ -414,7 +429,7 @@ CUresult fake_event_elapsed_time(float *ret, CUevent start_handle, CUevent end_h
 		return leave(CUDA_ERROR_INVALID_HANDLE);
 	if (start->ctx->lost != CUDA_SUCCESS)
 		return leave(start->ctx->lost);
-	if (start->done < start->recorded || end->done < end->recorded)
+	if (!fake_event_done(start, start->recorded) || !fake_event_done(end, end->recorded))
 		return leave(CUDA_ERROR_NOT_READY);
 	*ret = (float)((double)(int64_t)(end->done_ns - start->done_ns) / 1e6);
 	return leave(CUDA_SUCCESS);
