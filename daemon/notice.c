@@ -35,10 +35,11 @@ int notices_create(const struct server_arena *arenas, unsigned count, struct not
 
 	n.mapped = calloc(words, sizeof(*n.mapped));
 	n.owed = calloc(words, sizeof(*n.owed));
-	if (!n.mapped || !n.owed) {
+	n.asked = calloc(words, sizeof(*n.asked));
+	if (!n.mapped || !n.owed || !n.asked) {
 		notices_destroy(&n);
 		return err_set(err, ENOMEM, "no memory for %zu bytes of slabs of a client",
-			       2 * words * sizeof(*n.owed));
+			       3 * words * sizeof(*n.owed));
 	}
 	*ret = n;
 	return 0;
@@ -48,6 +49,7 @@ void notices_destroy(struct notices *n)
 {
 	free(n->mapped);
 	free(n->owed);
+	free(n->asked);
 	*n = (struct notices){ 0 };
 }
 
@@ -126,7 +128,7 @@ void notices_unmap(struct notices *n, uint32_t arena, uint64_t offset)
 {
 	uint32_t bit = bit_of(n, arena, offset);
 
-	if (bit_is(n->mapped, bit))
+	if (bit_is(n->mapped, bit) && !bit_is(n->asked, bit))
 		owe(n, bit, true);
 }
 
@@ -135,7 +137,13 @@ void notices_gone(struct notices *n, uint32_t arena, uint64_t offset)
 	uint32_t bit = bit_of(n, arena, offset);
 
 	bit_put(n->mapped, bit, false);
+	bit_put(n->asked, bit, false);
 	owe(n, bit, false);
+}
+
+void notices_kept(struct notices *n, uint32_t arena, uint64_t offset)
+{
+	bit_put(n->asked, bit_of(n, arena, offset), false);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -183,6 +191,7 @@ static bool arena_send(struct notices *n, const struct server_arena *a, uint32_t
 		if (greet_slab(socket_fd, &m, -1, NULL) < 0)
 			return false;
 		owe(n, first + i, false);
+		bit_put(n->asked, first + i, true);
 	}
 	return true;
 }

@@ -18,6 +18,7 @@ struct notices {
 	unsigned arenas;
 	uint64_t *mapped;    /* a bit a slab of all arenas, one after the other: a MAP was sent */
 	uint64_t *owed;      /* likewise: an UNMAP is to be sent */
+	uint64_t *asked;     /* likewise: one was sent and is not answered */
 	uint32_t owed_count; /* bits of it */
 };
 
@@ -33,10 +34,13 @@ bool notices_mapped(const struct notices *n, uint32_t arena, uint64_t offset);
 /* -EAGAIN: the client has to read first, nothing was sent. */
 int notices_map(struct notices *n, int socket_fd, uint32_t arena, uint64_t offset, int fd,
 		struct err *err);
-/* Owed from now on, if it was mapped at all. */
+/* Owed from now on, if it was mapped at all and was not asked for already: each UNMAP has one
+ * answer, by gone or kept. */
 void notices_unmap(struct notices *n, uint32_t arena, uint64_t offset);
 /* The client has it no more, and is owed nothing. */
 void notices_gone(struct notices *n, uint32_t arena, uint64_t offset);
+/* The client uses it: it may be asked again. */
+void notices_kept(struct notices *n, uint32_t arena, uint64_t offset);
 /* Sends what is owed as far as the socket takes it; true when nothing is left. */
 bool notices_send(struct notices *n, int socket_fd);
 

@@ -388,6 +388,18 @@ static int request_slab_gone(struct ring_request *r, struct err *err)
 	return engine_slab_gone(r->engine, c->holder, arena, r->entry.offset, r->now_ns, err);
 }
 
+static int request_slab_kept(struct ring_request *r, struct err *err)
+{
+	struct connection *c = r->c;
+	uint32_t arena = r->entry.index;
+	int rc = notices_check(&c->notices, arena, r->entry.offset, err);
+
+	if (rc < 0)
+		return rc;
+	notices_kept(&c->notices, arena, r->entry.offset);
+	return engine_slab_kept(r->engine, c->holder, arena, r->entry.offset, err);
+}
+
 static const struct request_row rows[] = {
 	[OP_ACQUIRE] = { "ACQUIRE", REQUEST_HANDLES, request_acquire },
 	[OP_CANCEL] = { "CANCEL", REQUEST_NOTHING, request_cancel },
@@ -407,6 +419,7 @@ static const struct request_row rows[] = {
 	[OP_ACQUIRE_ON] = { "ACQUIRE_ON", REQUEST_HANDLES, request_acquire_on },
 	[OP_SLAB] = { "SLAB", REQUEST_NOTHING, request_slab },
 	[OP_SLAB_GONE] = { "SLAB_GONE", REQUEST_NOTHING, request_slab_gone },
+	[OP_SLAB_KEPT] = { "SLAB_KEPT", REQUEST_NOTHING, request_slab_kept },
 };
 
 const struct request_row *request_row(uint16_t opcode)

@@ -250,7 +250,7 @@ static bool daemon_is_gone(struct tierd *t)
 	return gone;
 }
 
-/* In the place of a daemon that is gone: count_views() must not find these pins. */
+/* In the place of a daemon that is gone: tierd_close() must not count these pins. */
 static void rings_take_over(struct tierd *t)
 {
 	for (uint32_t i = 0; i < t->stream_count; i++) {

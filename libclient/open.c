@@ -9,7 +9,6 @@
  *
  * Pins that a stream is to end (deferred.c) are no views: close waits for those streams first.
  */
-#define _GNU_SOURCE /* SEEK_DATA */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include "libclient/deferred.h"
 #include "libclient/error.h"
 #include "libclient/request.h"
+#include "libclient/slots.h"
 #include "libclient/watcher.h"
 
 #define SOCKET_PATH_BYTES 108                 /* sun_path */
@@ -180,25 +180,10 @@ static uint64_t slot_close(pin_slot *slot)
 	return 0;
 }
 
-/* Only pages of the pin table that exist are looked at: reading a hole would make it one. */
-static void count_views(struct tierd *t)
+static bool count_view(struct tierd *t, uint32_t index, void *ctx)
 {
-	off_t begin = (char *)t->hot.slots - (char *)t->control.base;
-	off_t end = begin + (off_t)t->hot.tensors * (off_t)sizeof(pin_slot), at = begin;
-
-	while (at < end) {
-		off_t data = lseek(t->control_fd, at, SEEK_DATA), hole;
-
-		if (data < 0 || data >= end)
-			return;
-		hole = lseek(t->control_fd, data, SEEK_HOLE);
-		hole = hole < 0 || hole > end ? end : hole;
-		for (at = MAX(data, at); at < hole; at += (off_t)sizeof(pin_slot)) {
-			size_t i = (size_t)(at - begin) / sizeof(pin_slot);
-
-			atomic_fetch_add(&t->views_left, slot_close(&t->hot.slots[i]));
-		}
-	}
+	atomic_fetch_add(&t->views_left, slot_close(&t->hot.slots[index]));
+	return false;
 }
 
 /* A child's copy: its segments are not mapped here and its daemon is not this process's to talk to.
@@ -230,7 +215,7 @@ void tierd_close(struct tierd *t)
 	if (!settled)
 		return;
 	atomic_store(&t->views_left, CLOSE_BIAS);
-	count_views(t);
+	slots_any(t, count_view, NULL);
 	close_view_ended(t, CLOSE_BIAS);
 }
 

@@ -12,6 +12,7 @@
 #include "libclient/error.h"
 #include "libclient/gpu.h"
 #include "libclient/request.h"
+#include "libclient/slots.h"
 
 #define SLABS_MAX  65536u
 #define FULL_TRIES 16u
@@ -41,9 +42,10 @@ int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err
 	return 0;
 }
 
+/* Pairs, after a pin of our own, with try_unmap(), which clears the bit and then looks at pins. */
 static bool is_mapped(const struct slab_arena *a, uint64_t slab)
 {
-	uint64_t word = atomic_load_explicit(&a->mapped[slab / 64], memory_order_acquire);
+	uint64_t word = atomic_load_explicit(&a->mapped[slab / 64], memory_order_seq_cst);
 
 	return (word >> (slab % 64)) & 1;
 }
@@ -146,17 +148,22 @@ static bool receive(struct tierd *t, struct message *ret)
 	return true;
 }
 
-/* The daemon may take the memory: it is not mapped here. */
-static void say_gone(struct tierd *t, uint32_t arena, uint64_t offset)
+static void say(struct tierd *t, uint16_t opcode, uint32_t arena, uint64_t offset)
 {
 	struct call c;
 
 	/* A connection that is broken has nobody to tell. */
-	if (request_begin(t, CALL_URGENT, OP_SLAB_GONE, &c) < 0)
+	if (request_begin(t, CALL_URGENT, opcode, &c) < 0)
 		return;
 	c.entry.index = arena;
 	c.entry.offset = offset;
 	request_send(t, &c);
+}
+
+/* The daemon may take the memory: it is not mapped here. */
+static void say_gone(struct tierd *t, uint32_t arena, uint64_t offset)
+{
+	say(t, OP_SLAB_GONE, arena, offset);
 }
 
 static void unmap(struct tierd *t, struct slab_arena *a, uint64_t slab)
@@ -169,7 +176,46 @@ static void unmap(struct tierd *t, struct slab_arena *a, uint64_t slab)
 	atomic_fetch_sub(&t->slabs_mapped, 1);
 }
 
-/* Nothing stands in a slab that the daemon wants back, so nothing here can be pinned in it. */
+struct place_range {
+	uint32_t arena;
+	uint64_t begin, end;
+};
+
+/* Under a pin word1 stands still; without one this errs, and the daemon asks again. */
+static bool pin_stands_in(struct tierd *t, uint32_t index, void *ctx)
+{
+	const struct place_range *range = ctx;
+	const struct descriptor *d = &t->hot.descriptors[index];
+	uint64_t word1;
+
+	if ((atomic_load(&t->hot.slots[index]) & PIN_MASK) == 0)
+		return false;
+	word1 = atomic_load(&d->word1);
+	return word1_arena(word1) == range->arena && word1_offset(word1) < range->end &&
+	       word1_offset(word1) + MAX(d->bytes, 1) > range->begin;
+}
+
+/* The daemon wants a slab back in which nothing stood when it asked. By now it may have thought
+ * better of it, and something of ours stand there. False: so it is. */
+static bool try_unmap(struct tierd *t, uint32_t arena, struct slab_arena *a, uint64_t slab)
+{
+	struct place_range range = { arena, slab * a->slab_bytes, (slab + 1) * a->slab_bytes };
+	_Atomic uint64_t *word = &a->mapped[slab / 64];
+	uint64_t bit = (uint64_t)1 << (slab % 64);
+
+	if (!is_mapped(a, slab))
+		return true;
+	/* Whoever pins from here on finds the slab missing and comes to wait for our lock. */
+	atomic_fetch_and(word, ~bit);
+	if (slots_any(t, pin_stands_in, &range)) {
+		atomic_fetch_or(word, bit);
+		return false;
+	}
+	gpu_unmap(a->base + range.begin, a->slab_bytes);
+	atomic_fetch_sub(&t->slabs_mapped, 1);
+	return true;
+}
+
 static void take_message(struct tierd *t, const struct message *m)
 {
 	const struct hello_slab *s = &m->slab;
@@ -183,8 +229,11 @@ static void take_message(struct tierd *t, const struct message *m)
 	}
 	/* A MAP that nobody waits for is given back as well. */
 	if (s->kind == SLAB_UNMAP)
-		unmap(t, a, s->offset / a->slab_bytes);
-	if (s->kind == SLAB_UNMAP || !is_mapped(a, s->offset / a->slab_bytes))
+		say(t,
+		    try_unmap(t, s->arena, a, s->offset / a->slab_bytes) ? OP_SLAB_GONE
+									 : OP_SLAB_KEPT,
+		    s->arena, s->offset);
+	else if (!is_mapped(a, s->offset / a->slab_bytes))
 		say_gone(t, s->arena, s->offset);
 }
 
@@ -215,6 +264,11 @@ static int take_fd(struct tierd *t, uint32_t arena, uint64_t offset, int *ret)
 	struct message m;
 
 	while (receive(t, &m)) {
+		/* Asked before the daemon heard that we have none; a GONE now would be taken for
+		 * the MAP's that comes. */
+		if (!m.bad && m.slab.kind == SLAB_UNMAP && m.slab.arena == arena &&
+		    m.slab.offset == offset)
+			continue;
 		if (m.bad || m.slab.kind != SLAB_MAP || m.slab.arena != arena ||
 		    m.slab.offset != offset) {
 			take_message(t, &m);

@@ -40,8 +40,8 @@ struct engine_hooks {
 	/* Optional. What the holder keeps in its tables makes no sense; it is told once, and those
 	 * tables are not read any more. It is to be dropped, by the rules for such clients. */
 	void (*misbehaves)(void *ctx, struct holder *holder, const char *text);
-	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told;
-	 * engine_slab_gone() or its death answers. */
+	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told, once
+	 * until engine_slab_gone(), engine_slab_kept() or its death answers. */
 	void (*slab_unmap)(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
 };
 
@@ -136,6 +136,9 @@ int engine_slab_fd(struct engine *e, struct holder *h, unsigned device, uint64_t
 /* The holder has unmapped it, or never did (its descriptor could not be sent). */
 int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
 		     uint64_t now_ns, struct err *err);
+/* The holder was asked to unmap it and does not: it is in use again. */
+int engine_slab_kept(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		     struct err *err);
 void engine_mark(struct engine *e);
 /* One wire_info with names; returns bytes written, 0 when `room` is too small, -ESTALE. */
 int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err);

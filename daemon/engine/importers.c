@@ -82,6 +82,20 @@ int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64
 	return 0;
 }
 
+/* A pin that only looked in may have been taken for a use: asked again until it is gone. */
+int engine_slab_kept(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		     struct err *err)
+{
+	uint32_t i;
+	struct slabs *s = find_slab(e, device, offset, &i, err);
+
+	if (s == NULL)
+		return -EINVAL;
+	if (s->slab[i].state == SLAB_LEAVING && slabs_mapped(h, (uint8_t)device, i))
+		e->params.hooks.slab_unmap(e->params.hooks.ctx, h, device, offset);
+	return 0;
+}
+
 void slabs_holder_gone(struct engine *e, struct holder *h)
 {
 	for (unsigned d = 0; d < ENGINE_DEVICES_MAX; d++) {

@@ -246,6 +246,21 @@ static bool back_first(struct engine *e, uint8_t tier, uint64_t begin, uint64_t 
 	return false;
 }
 
+/* A client that does not let go, as one that is stopped, keeps the memory; it must not keep others
+ * from using it. What leaves to be traded stays on its way, or it would come and go for ever. */
+static bool take_back(struct engine *e, uint8_t tier)
+{
+	struct slabs *s = e->devices[tier].slabs;
+	uint32_t i = s->leaving;
+
+	if (i == s->count || s->slab[i].state != SLAB_LEAVING || s->traded)
+		return false;
+	s->leaving = s->count;
+	s->trim = false;
+	open_range(e, tier, i);
+	return true;
+}
+
 bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret)
 {
 	const struct device *d = &e->devices[device];
@@ -255,7 +270,7 @@ bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret)
 		*ret = false;
 	else if (!d->tier->base.on_demand)
 		*ret = !s->full; /* they come by themselves */
-	else if (s->busy)
+	else if (take_back(e, d->lane) || s->busy)
 		*ret = true;
 	else if (e->now_ns < s->retry_at_ns)
 		*ret = false;
@@ -307,7 +322,7 @@ void slabs_unback_if_free(struct engine *e, uint8_t tier)
 }
 
 /* Nothing stands there: nothing will, and everybody who has it mapped is asked to let go. */
-static bool leave(struct engine *e, uint8_t tier, uint32_t i)
+static bool leave(struct engine *e, uint8_t tier, uint32_t i, bool traded)
 {
 	struct slabs *s = e->devices[tier].slabs;
 	struct list *it;
@@ -317,6 +332,7 @@ static bool leave(struct engine *e, uint8_t tier, uint32_t i)
 		return false; /* no memory for a node: another time */
 	s->slab[i].state = SLAB_LEAVING;
 	s->leaving = i;
+	s->traded = traded;
 	list_for_each (it, &e->holders) {
 		struct holder *h = list_entry(it, struct holder, link);
 
@@ -347,7 +363,7 @@ bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes)
 	i = slabs_find_empty(e, d->lane, 0, &way, &next_ns);
 	if (i == s->count)
 		i = slabs_find_spare(s, d->extents, ALIGN_UP(bytes, GRANULE), &way);
-	return i < s->count && leave(e, d->lane, i);
+	return i < s->count && leave(e, d->lane, i, true);
 }
 
 /* One at a time, while nobody waits for room. */
@@ -367,7 +383,7 @@ static void give_back(struct engine *e, uint8_t tier)
 	s->scan_at_ns = next_ns;
 	if (i == s->count)
 		s->trim = false;
-	else if (!leave(e, tier, i))
+	else if (!leave(e, tier, i, false))
 		s->scan_at_ns = e->now_ns + SLAB_RETRY_NS;
 }
 

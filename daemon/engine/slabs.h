@@ -45,6 +45,7 @@ struct slabs {
 	struct xfer x;         /* BACK or UNBACK */
 	bool busy;             /* it is lent */
 	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
+	bool traded;           /* it leaves for one at another place */
 	bool full;             /* the last BACK found no memory */
 	uint64_t retry_at_ns;  /* full: not tried again before */
 	uint64_t scan_at_ns;   /* when to look for empty ones */

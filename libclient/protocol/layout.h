@@ -331,7 +331,8 @@ static_assert(sizeof(struct cq_entry) == 64, "");
 	X(MARK, 15, "peaks begin anew")                                                           \
 	X(ACQUIRE_ON, 16, "as ACQUIRE, but done when room is reserved; value: fence token")        \
 	X(SLAB, 17, "index: arena, offset: of a slab; its descriptor comes over the socket first") \
-	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")
+	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")          \
+	X(SLAB_KEPT, 19, "index: arena, offset: of a slab that it was to unmap and uses")
 
 enum protocol_opcode {
 #define X(name, number, help) OP_##name = number,

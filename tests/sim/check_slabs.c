@@ -200,6 +200,52 @@ START_TEST(memory_between_others_is_traded_for_an_empty_slab)
 }
 END_TEST
 
+static int keep_slab(struct rig *r, unsigned client, uint64_t offset)
+{
+	struct err err = ERR_INIT;
+	int rc = engine_slab_kept(r->world.engine, r->client[client].holder, GPU, offset, &err);
+
+	engine_check(r->world.engine);
+	return rc;
+}
+
+/* One that is stopped, or makes no call. */
+START_TEST(a_client_that_does_not_let_go_keeps_nobody_from_its_slab)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle t = brought(r, 4 * GRANULE, GPU);
+
+	r->world.physical_bytes = SLAB;
+	ck_assert_int_eq(map_slab(r, 0, 0), 1000);
+	destroy(r, t);
+	rig_settle(r, 11000);
+	ck_assert_uint_eq(r->client[0].unmaps, 1);
+	ck_assert_int_eq(map_slab(r, 1, 0), -EAGAIN); /* it leaves */
+	ck_assert_int_eq(keep_slab(r, 0, 0), 0);
+	ck_assert_uint_eq(r->client[0].unmaps, 2); /* nothing stands there: asked again */
+	ck_assert_int_eq(keep_slab(r, 1, 0), 0);
+	ck_assert_uint_eq(r->client[1].unmaps, 0); /* it has none */
+	t = brought(r, SLAB, GPU);
+	ck_assert_uint_eq(offset_of(r, t), 0);
+	ck_assert_int_eq(map_slab(r, 1, 0), 1000);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given, 0);
+	/* Now it answers, in either way; both have the slab or not, and it stays. */
+	ck_assert_int_eq(keep_slab(r, 0, 0), 0);
+	ck_assert_uint_eq(r->client[0].unmaps, 2);
+	ck_assert_int_eq(keep_slab(r, 0, GRANULE), -EINVAL);
+	ck_assert_int_eq(unmap_slab(r, 0, 0), 0);
+	rig_settle(r, 1000);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
+	destroy(r, t);
+	rig_settle(r, 11000);
+	ck_assert_uint_eq(r->client[1].unmaps, 1);
+	ck_assert_int_eq(unmap_slab(r, 1, 0), 0);
+	rig_settle(r, 1000);
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 0);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go)
 {
 	struct rig *r = open_rig(1, 1);
@@ -383,6 +429,7 @@ UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
 	  dram_that_does_not_come_is_asked_for_each_second,
 	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
 	  memory_between_others_is_traded_for_an_empty_slab,
+	  a_client_that_does_not_let_go_keeps_nobody_from_its_slab,
 	  an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go,
 	  trim_gives_empty_slabs_back_at_once,
 	  a_prefetch_makes_memory_within_its_share_and_evicts_nothing,

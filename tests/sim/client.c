@@ -116,6 +116,35 @@ void client_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64
 	c->asked[device][offset / WORLD_HBM_SLAB] = true;
 }
 
+static bool uses_slab(const struct client *c, unsigned device, unsigned slab)
+{
+	for (unsigned j = 0; j < VIEWS; j++) {
+		const struct descriptor *d =
+			&c->stepper->world.descriptors[c->view[j].handle.index];
+		uint64_t word1 = atomic_load(&d->word1);
+
+		if (c->view[j].used && word1_arena(word1) == device &&
+		    word1_offset(word1) < (slab + 1) * WORLD_HBM_SLAB &&
+		    word1_offset(word1) + d->bytes > slab * WORLD_HBM_SLAB)
+			return true;
+	}
+	return false;
+}
+
+/* Since it was asked, what was to go may have come into use again. */
+static void answer_unmap(struct client *c, unsigned device, unsigned slab)
+{
+	struct err err = ERR_INIT;
+
+	if (!uses_slab(c, device, slab)) {
+		client_unmap(c, device, slab);
+		return;
+	}
+	c->asked[device][slab] = false;
+	ASSERT(engine_slab_kept(c->stepper->world.engine, c->holder, device, slab * WORLD_HBM_SLAB,
+				&err) == 0);
+}
+
 static bool is_idle(const struct client *c)
 {
 	for (unsigned j = 0; j < VIEWS; j++)
@@ -130,9 +159,10 @@ void client_unmap_some(struct client *c, bool at_once)
 
 	for (unsigned d = 0; s->trouble->shape.slabs && d < s->world.shape.hbm; d++)
 		for (unsigned i = 0; i < WORLD_SLABS; i++)
-			if (c->asked[d][i]
-				    ? at_once || world_below(&s->world, 4) == 0
-				    : !at_once && is_idle(c) && world_below(&s->world, 8) == 0)
+			if (c->asked[d][i] && (at_once || world_below(&s->world, 4) == 0))
+				answer_unmap(c, d, i);
+			else if (!c->asked[d][i] && !at_once && is_idle(c) &&
+				 world_below(&s->world, 8) == 0)
 				client_unmap(c, d, i);
 }
 

@@ -284,7 +284,7 @@ START_TEST(slabs_that_cannot_be_are_refused)
 {
 	const uint64_t offsets[] = { 0, 1, MIB(2), MIB(4), 1ull << 48, UINT64_MAX };
 	const uint32_t arenas[] = { 0, GPUS - 1, GPUS, GPUS + 1, 16, 255, UINT16_MAX, UINT32_MAX };
-	const uint16_t opcodes[] = { OP_SLAB, OP_SLAB_GONE };
+	const uint16_t opcodes[] = { OP_SLAB, OP_SLAB_GONE, OP_SLAB_KEPT };
 	struct cq_entry c;
 
 	begin(CONFIG);

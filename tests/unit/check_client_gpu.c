@@ -156,6 +156,11 @@ START_TEST(a_slab_goes_when_the_daemon_wants_it_and_comes_again)
 	tierd_release(t, &w);
 	take(wide, 0, &w);
 	wait_asked(OP_SLAB_GONE, 3);
+	/* One that came late: the slab is in use again. */
+	fake_say_slab(&fake, SLAB_UNMAP, 4 * SLAB, -1);
+	ck_assert_int_eq(tierd_step(t), 0);
+	wait_asked(OP_SLAB_KEPT, 1);
+	memset(w.data, 2, 1000);
 	ck_assert_uint_eq(fake_cuda_counts().mappings, 3);
 	tierd_release(t, &w);
 	end();

@@ -234,6 +234,32 @@ START_TEST(an_unmap_reaches_who_has_the_slab)
 }
 END_TEST
 
+/* So that a client can tell an UNMAP of now from one of before. */
+START_TEST(an_unmap_is_not_sent_again_before_it_is_answered)
+{
+	start();
+	ck_assert_int_eq(slab(2), 0);
+	told_of(SLAB_MAP, 2);
+	for (unsigned i = 0; i < 3; i++)
+		connection_slab_unmap(connection, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES);
+	told_of(SLAB_UNMAP, 2);
+	told_nothing();
+	ck_assert_int_eq(call(OP_SLAB_KEPT, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES + 1), -EINVAL);
+	ck_assert_int_eq(call(OP_SLAB_KEPT, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES), 0);
+	ck_assert_uint_eq(fake_engine.slab_offset, 2 * RIG_SLAB_BYTES);
+	ck_assert_uint_eq(fake_engine.slabs_gone, 0);
+	connection_slab_unmap(connection, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES);
+	told_of(SLAB_UNMAP, 2);
+	ck_assert_int_eq(call(OP_SLAB_GONE, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES), 0);
+	ck_assert_int_eq(slab(2), 0);
+	told_of(SLAB_MAP, 2);
+	connection_slab_unmap(connection, RIG_SLAB_ARENA, 2 * RIG_SLAB_BYTES);
+	told_of(SLAB_UNMAP, 2);
+	told_nothing();
+	stop();
+}
+END_TEST
+
 START_TEST(what_a_full_socket_does_not_take_is_owed_and_comes_once)
 {
 	const unsigned wanted[] = { 0, 5, 63, 64, RIG_SLABS - 1 };
@@ -350,6 +376,7 @@ UNIT_MAIN("daemon_slabs", a_slab_comes_with_its_descriptor_by_the_completion,
 	  slabs_that_cannot_be_are_refused_before_the_engine_hears_of_them,
 	  a_slab_without_memory_is_refused_and_nothing_is_sent,
 	  a_full_socket_gives_the_slab_back_and_says_so, an_unmap_reaches_who_has_the_slab,
+	  an_unmap_is_not_sent_again_before_it_is_answered,
 	  what_a_full_socket_does_not_take_is_owed_and_comes_once,
 	  one_that_was_stopped_is_told_nothing_and_counts,
 	  deferred_releases_are_taken_in_with_the_uses,

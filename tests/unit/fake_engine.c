@@ -190,6 +190,15 @@ int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64
 	return 0;
 }
 
+int engine_slab_kept(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
+		     struct err *err)
+{
+	called(e, "slab_kept", h, 0, NULL);
+	e->slab_device = device;
+	e->slab_offset = offset;
+	return 0;
+}
+
 void engine_flush(struct engine *e, struct holder *h, uint32_t request, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns)
 {
