@@ -25,7 +25,8 @@ int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after,
 /* Copies the front into extent `node` of its own device. 0, -EBUSY, -ENOMEM; as move_fill(). */
 int move_compact(struct engine *e, uint32_t tensor, uint32_t node);
 /* Moves the front to where `lead` begins, which ends where the front's own extent begins: what it
- * leaves at the other end comes free. For host memory, where a copy that fails has moved nothing. */
+ * leaves at the other end comes free. For host memory, where a copy that fails has moved nothing.
+ */
 int move_slide(struct engine *e, uint32_t tensor, uint32_t lead);
 
 /* One block's range between window and nvme, for a copy request; the window is request->window. */

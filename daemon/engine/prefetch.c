@@ -17,8 +17,8 @@ static void drop_hint(struct engine *e, struct hint *hint)
 	free(hint);
 }
 
-/* Whether the hint is settled: there, on its way, gone, too large for the place, or wanted elsewhere
- * by somebody who waits. */
+/* Whether the hint is settled: there, on its way, gone, too large for the place, or wanted
+ * elsewhere by somebody who waits. */
 static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint)
 {
 	const struct record *r = &e->records[hint->tensor];
