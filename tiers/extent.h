@@ -35,8 +35,8 @@ int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct exten
 /* The same, but nowhere in [begin, end): the lowest address that does. O(nodes). */
 int extents_take_outside(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t begin,
 			 uint64_t end, struct extent *ret);
-/* Exactly [offset, bytes), `offset` as a take would have it. 0, -ENOSPC when not all of it is free, -ENOMEM.
- * O(nodes). */
+/* Exactly [offset, bytes), `offset` as a take would have it. 0, -ENOSPC when not all of it is free,
+ * -ENOMEM. O(nodes). */
 int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t owner,
 		    struct extent *ret);
 /* The highest range from `above` on: the end of a hole. Of less than 4 KiB. 0, -ENOSPC, -ENOMEM.
@@ -47,7 +47,8 @@ int extents_take_highest(struct extents *e, uint64_t bytes, uint32_t owner, uint
  */
 int extents_take_before(struct extents *e, uint32_t node, uint64_t bytes, uint32_t owner,
 			struct extent *ret);
-/* Two taken neighbours change places: `second`, which comes after `first`, begins where that did. */
+/* Two taken neighbours change places: `second`, which comes after `first`, begins where that did.
+ */
 void extents_swap(struct extents *e, uint32_t first, uint32_t second);
 void extents_give(struct extents *e, uint32_t node);
 void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
