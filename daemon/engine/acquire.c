@@ -464,7 +464,7 @@ void acquire_admit(struct engine *e, struct request *q)
 	char text[256];
 
 	if (!request_is_live(e, q)) {
-		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		request_stale(e, q);
 		return;
 	}
 	if (!queued && is_blocked(e, q)) {
@@ -538,7 +538,7 @@ static int check_acquire(struct engine *e, struct request *q, uint8_t place, cha
 		return -ENODEV;
 	}
 	if (!request_is_live(e, q)) {
-		snprintf(text, room, "the tensor was destroyed");
+		request_name_stale(e, q, text, room);
 		return -ESTALE;
 	}
 	sort_items(e, q);

@@ -91,7 +91,7 @@ void copy_step(struct engine *e, struct request *q)
 
 	q->polling = false;
 	if (!handle_live(e, item->tensor, item->generation)) {
-		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		request_stale(e, q);
 		return;
 	}
 	r = record_of(e, item->tensor);
@@ -147,7 +147,7 @@ void engine_copy(struct engine *e, struct holder *h, uint32_t id, struct wire_ha
 	q->window = window;
 	list_push_back(&e->running, &q->link);
 	if (!handle_live(e, t.index, t.generation))
-		request_finish(e, q, -ESTALE, "the tensor was destroyed");
+		request_stale(e, q);
 	else if (bytes > WINDOW_BYTES || offset > e->records[t.index].bytes ||
 		 bytes > e->records[t.index].bytes - offset)
 		request_finish(e, q, -EINVAL, "the range leaves the tensor");

@@ -183,7 +183,7 @@ static int check_flush(struct engine *e, struct request *q)
 	}
 	for (size_t i = 0; i < q->n; i++) {
 		if (!handle_live(e, q->items[i].tensor, q->items[i].generation)) {
-			snprintf(q->cause, sizeof(q->cause), "the tensor was destroyed");
+			request_name_stale(e, q, q->cause, sizeof(q->cause));
 			return -ESTALE;
 		}
 		if (record_of(e, q->items[i].tensor)->flags & RECORD_SMALL) {

@@ -29,6 +29,25 @@ bool handle_live(const struct engine *e, uint32_t index, uint32_t generation)
 						     memory_order_relaxed)) == generation;
 }
 
+void request_name_stale(const struct engine *e, const struct request *q, char *text, size_t room)
+{
+	size_t i = 0;
+
+	while (i < q->n && handle_live(e, q->items[i].tensor, q->items[i].generation))
+		i++;
+	ASSERT(i < q->n);
+	snprintf(text, room, "tensor %u:%u was destroyed", q->items[i].tensor,
+		 q->items[i].generation);
+}
+
+void request_stale(struct engine *e, struct request *q)
+{
+	char text[64];
+
+	request_name_stale(e, q, text, sizeof(text));
+	request_finish(e, q, -ESTALE, text);
+}
+
 bool request_is_live(const struct engine *e, const struct request *q)
 {
 	for (size_t i = 0; i < q->n; i++)
@@ -296,7 +315,7 @@ static void finish_orphans_of(struct engine *e, struct list *requests)
 		struct request *q = list_entry(it, struct request, link);
 
 		if (q->kind == REQUEST_ACQUIRE && !request_is_live(e, q))
-			request_finish(e, q, -ESTALE, "the tensor was destroyed");
+			request_stale(e, q);
 	}
 }
 
@@ -308,6 +327,7 @@ static void finish_orphans(struct engine *e)
 		return;
 	e->orphans = false;
 	finish_orphans_of(e, &e->running);
+	finish_orphans_of(e, &e->blocked);
 	for (unsigned i = 0; i < e->device_count; i++)
 		finish_orphans_of(e, &e->devices[i].queue);
 }

@@ -60,6 +60,10 @@ void flush_step(struct engine *e, struct request *request);
 struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
 			    const struct wire_handle *t, size_t n);
 bool handle_live(const struct engine *e, uint32_t index, uint32_t generation);
+/* The sentence of the first of its tensors that is no more: there is one. And ends it with that. */
+void request_name_stale(const struct engine *e, const struct request *request, char *text,
+			size_t room);
+void request_stale(struct engine *e, struct request *request);
 /* Whether all of its tensors exist. */
 bool request_is_live(const struct engine *e, const struct request *request);
 /* Waits for the tensor's running move. */

@@ -106,6 +106,7 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 0 });
 	struct wire_handle fill[4], t[2];
 	struct err err = ERR_INIT;
+	char named[64];
 
 	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++) {
 		fill[i] = rig_create(r, 0, WORLD_HBM / 4);
@@ -122,6 +123,17 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 			 0);
 	ck_assert(r->client[1].answered[1]);
 	ck_assert_int_eq(r->client[1].result[1], -ESTALE);
+	snprintf(named, sizeof(named), "tensor %u:%u was destroyed", t[1].index, t[1].generation);
+	ck_assert_str_eq(r->client[1].text[1], named);
+	/* Another place's turn comes after that of the first: it is told as soon. */
+	rig_acquire(r, 2, 3, t[0], HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert(!r->client[2].answered[3]);
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[0], 1,
+						r->world.now_ns, &err),
+			 0);
+	ck_assert_int_eq(r->client[1].result[0], -ESTALE);
+	ck_assert(r->client[2].answered[3]);
+	ck_assert_int_eq(r->client[2].result[3], -ESTALE);
 	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
 		rig_unpin(r, 0, fill[i], ACCESS_READ);
 	rig_close(r);
