@@ -274,9 +274,9 @@ TIERD_API int tierd_lookup(struct tierd *t, const char *name, tierd_tensor *ret)
 
 /**
  * Destroys tensors. Their names are free at once. One that is still pinned somewhere is doomed: new
- * acquires fail with -ESTALE, its bytes come back when the last pin ends. Where a stream still waits
- * for the bytes (tierd_acquire_on()), they read as 0xff and tierd_release_on() says -EIO: they are
- * not brought any more. All that can be destroyed are, whatever is returned.
+ * acquires fail with -ESTALE, its bytes come back when the last pin ends. Where a stream still
+ * waits for the bytes (tierd_acquire_on()), they read as 0xff and tierd_release_on() says -EIO:
+ * they are not brought any more. All that can be destroyed are, whatever is returned.
  *
  * @return 0; -ESTALE a handle was destroyed before; -EPERM one belongs to another namespace
  * Units: none.
