@@ -111,6 +111,21 @@ static inline void try_commit(struct tierd *t, tierd_tensor h, uint32_t access)
 		atomic_fetch_or_explicit(&t->hot.slots[h.index], PIN_FILLED, memory_order_seq_cst);
 }
 
+/* The common case of slab_data(): all of it within one slab, which is mapped. */
+static inline void *try_slab(struct tierd *t, uint64_t word1, uint64_t bytes)
+{
+	const struct slab_arena *a = &t->slabs[word1_arena(word1)];
+	uint64_t offset = word1_offset(word1), slab, last;
+
+	if (unlikely(offset >= a->bytes || bytes > a->bytes - offset))
+		return NULL;
+	slab = offset >> a->slab_shift;
+	last = (offset + bytes - (bytes != 0)) >> a->slab_shift;
+	if (unlikely(slab != last || !slab_is_mapped(a, slab)))
+		return slab_data(t, word1, bytes);
+	return a->base + offset;
+}
+
 /* Under the own pin, word1 and the size stand still. NULL: not mapped, or outside every arena;
  * slab_reach() tells which, and maps. */
 static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_bytes)
@@ -125,7 +140,7 @@ static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_byte
 	*ret_bytes = d->bytes;
 	a = &t->hot.arenas[word1_arena(word1)];
 	if (unlikely(offset >= a->bytes || d->bytes > a->bytes - offset))
-		return slab_data(t, word1, d->bytes);
+		return try_slab(t, word1, d->bytes);
 	return a->base + offset;
 }
 

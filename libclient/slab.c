@@ -42,14 +42,6 @@ int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err
 	return 0;
 }
 
-/* Pairs, after a pin of our own, with try_unmap(), which clears the bit and then looks at pins. */
-static bool is_mapped(const struct slab_arena *a, uint64_t slab)
-{
-	uint64_t word = atomic_load_explicit(&a->mapped[slab / 64], memory_order_seq_cst);
-
-	return (word >> (slab % 64)) & 1;
-}
-
 static struct slab_arena *arena_at(struct tierd *t, uint64_t word1, uint64_t bytes)
 {
 	struct slab_arena *a;
@@ -69,7 +61,7 @@ static uint64_t first_missing(const struct slab_arena *a, uint64_t offset, uint6
 {
 	uint64_t end = ((offset + MAX(bytes, 1) - 1) >> a->slab_shift) + 1, i;
 
-	for (i = offset >> a->slab_shift; i < end && is_mapped(a, i);)
+	for (i = offset >> a->slab_shift; i < end && slab_is_mapped(a, i);)
 		i++;
 	*ret_all = i == end;
 	return i;
@@ -168,7 +160,7 @@ static void say_gone(struct tierd *t, uint32_t arena, uint64_t offset)
 
 static void unmap(struct tierd *t, struct slab_arena *a, uint64_t slab)
 {
-	if (!is_mapped(a, slab))
+	if (!slab_is_mapped(a, slab))
 		return;
 	atomic_fetch_and_explicit(&a->mapped[slab / 64], ~((uint64_t)1 << (slab % 64)),
 				  memory_order_acq_rel);
@@ -203,7 +195,7 @@ static bool try_unmap(struct tierd *t, uint32_t arena, struct slab_arena *a, uin
 	_Atomic uint64_t *word = &a->mapped[slab / 64];
 	uint64_t bit = (uint64_t)1 << (slab % 64);
 
-	if (!is_mapped(a, slab))
+	if (!slab_is_mapped(a, slab))
 		return true;
 	/* Whoever pins from here on finds the slab missing and comes to wait for our lock. */
 	atomic_fetch_and(word, ~bit);
@@ -233,7 +225,7 @@ static void take_message(struct tierd *t, const struct message *m)
 		    try_unmap(t, s->arena, a, s->offset / a->slab_bytes) ? OP_SLAB_GONE
 									 : OP_SLAB_KEPT,
 		    s->arena, s->offset);
-	else if (!is_mapped(a, s->offset / a->slab_bytes))
+	else if (!slab_is_mapped(a, s->offset / a->slab_bytes))
 		say_gone(t, s->arena, s->offset);
 }
 

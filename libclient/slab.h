@@ -12,6 +12,13 @@
 
 /* Takes note of an arena with slabs. */
 int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err);
+/* Pairs, after a pin of our own, with try_unmap(), which clears the bit and then looks at pins. */
+static inline bool slab_is_mapped(const struct slab_arena *a, uint64_t slab)
+{
+	uint64_t word = atomic_load_explicit(&a->mapped[slab / 64], memory_order_seq_cst);
+
+	return (word >> (slab % 64)) & 1;
+}
 /* Where [word1, bytes) is mapped, NULL: not, or in no arena with slabs. */
 void *slab_data(struct tierd *t, uint64_t word1, uint64_t bytes);
 /* Under the own pin: maps what try_data() misses. -EPROTO: the descriptor leaves every arena;
