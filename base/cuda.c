@@ -50,7 +50,7 @@ static void *open_library(void)
 			      access("/dev/nvidiactl", F_OK) == 0 ? "there" : "not there");
 		return NULL;
 	}
-	snprintf(table.library, sizeof(table.library), "%s", name);
+	snprintf(table.opened, sizeof(table.opened), "%s", name);
 	return library;
 }
 
@@ -60,7 +60,7 @@ static int too_old(const char *lacks)
 	return err_set(
 		&failure, ENOTSUP,
 		"%s: the driver is of CUDA %d.%d%s; %d.%d or newer is needed (built with %d.%d)",
-		table.library, version_major(table.driver_version),
+		table.opened, version_major(table.driver_version),
 		version_minor(table.driver_version), lacks, version_major(CUDA_DRIVER_LEAST),
 		version_minor(CUDA_DRIVER_LEAST), version_major(CUDA_VERSION),
 		version_minor(CUDA_VERSION));
@@ -118,12 +118,12 @@ static void open_once(void)
 	if (get.object == NULL)
 		(void)too_old(" and has no cuGetProcAddress_v2");
 	else if (fill_table(get.get_proc_address) == 0) {
-		code = cuda_check(&table, table.init(0), &failure, "%s: cuInit", table.library);
+		code = cuda_check(&table, table.init(0), &failure, "%s: cuInit", table.opened);
 		if (code == 0)
 			code = cuda_check(&table, table.device_get_count(&count), &failure,
-					  "%s: cuDeviceGetCount", table.library);
+					  "%s: cuDeviceGetCount", table.opened);
 		if (code == 0 && count == 0)
-			code = err_set(&failure, ENODEV, "%s: it sees no GPU", table.library);
+			code = err_set(&failure, ENODEV, "%s: it sees no GPU", table.opened);
 		if (code == 0)
 			return;
 		failure.code = -ENODEV;

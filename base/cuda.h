@@ -84,7 +84,7 @@ struct cuda {
 	CUDA_ENTRY_POINTS(X)
 #undef X
 	int driver_version; /* 13000: 13.0 */
-	char library[256];  /* what was opened */
+	char opened[256];   /* the file, as it was named to dlopen() */
 };
 
 /* The driver's name for dlopen(), and the variable that names another one: the fake of the tests,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces: the xfers of moves, and the staging slots that some of them hop through. Slots are kept
- * apart by direction, so that what comes up never waits for what goes down. Control thread.
+ * Pieces: the xfers of moves, and the staging slots that some of them hop through. Slots are
+ * shared, but for a few of each direction's own, so that what comes up never waits for ever for
+ * what goes down. Control thread.
  */
 #ifndef TIERD_ENGINE_PIECE_H
 #define TIERD_ENGINE_PIECE_H

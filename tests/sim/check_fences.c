@@ -12,7 +12,7 @@
 #include "tests/sim/rig.h"
 
 #define HOST  PROTOCOL_PLACE_HOST
-#define BYTES (4 * WORLD_BLOCK)
+#define BYTES RIG_FILLED
 
 static const struct world_shape one_gpu = { .hbm = 1, .nvme = 2 };
 
@@ -21,29 +21,12 @@ static struct fence *fence_of(struct rig *r, unsigned client, uint64_t token)
 	return &r->client[client].fences[fence_token_index(token)];
 }
 
-static int flush(struct rig *r, unsigned client, struct wire_handle t)
-{
-	r->client[client].answered[1] = false;
-	engine_flush(r->world.engine, r->client[client].holder, 1, &t, 1, r->world.now_ns);
-	return rig_wait(r, client, 1, 100);
-}
-
-/* A tensor full of `c` with its front in dram. */
-static struct wire_handle create_filled(struct rig *r, unsigned client, char c)
-{
-	struct wire_handle t = rig_create(r, client, BYTES);
-
-	memset(rig_pin(r, client, t, HOST, ACCESS_WRITE), c, BYTES);
-	rig_unpin(r, client, t, ACCESS_WRITE);
-	return t;
-}
-
 /* The same on nvme alone. */
 static struct wire_handle create_stored(struct rig *r, unsigned client, char c)
 {
-	struct wire_handle t = create_filled(r, client, c), fill;
+	struct wire_handle t = rig_create_filled(r, client, c), fill;
 
-	ck_assert_int_eq(flush(r, client, t), 0);
+	ck_assert_int_eq(rig_flush(r, client, t), 0);
 	world_turn(&r->world, NS_PER_S);
 	fill = rig_create(r, client, WORLD_DRAM);
 	rig_pin(r, client, fill, HOST, ACCESS_READ);
@@ -96,7 +79,7 @@ static char *pin_filling(struct rig *r, unsigned client, struct wire_handle t, u
 static void fence_follows(bool stored)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = stored ? create_stored(r, 0, 'x') : create_filled(r, 0, 'x');
+	struct wire_handle t = stored ? create_stored(r, 0, 'x') : rig_create_filled(r, 0, 'x');
 	uint64_t token;
 	char *at = pin_filling(r, 0, t, ACCESS_READ, &token);
 
@@ -119,7 +102,7 @@ END_TEST
 START_TEST(what_is_there_needs_no_fence)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	rig_pin(r, 0, t, 0, ACCESS_READ);
 	rig_acquire_on(r, 1, 2, &t, 1, 0, ACCESS_READ);
@@ -136,7 +119,7 @@ END_TEST
 START_TEST(a_batch_is_answered_when_its_last_fill_runs)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t[2] = { create_filled(r, 0, 'x'), create_filled(r, 0, 'y') };
+	struct wire_handle t[2] = { rig_create_filled(r, 0, 'x'), rig_create_filled(r, 0, 'y') };
 
 	rig_pin(r, 1, t[1], HOST, ACCESS_READ);
 	rig_acquire_on(r, 0, 2, t, 2, 0, ACCESS_READ);
@@ -158,7 +141,7 @@ END_TEST
 START_TEST(without_a_free_fence_the_answer_waits_for_the_bytes)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	for (unsigned round = 1; round <= 2; round++) {
 		for (unsigned i = 0; i < FENCES; i++) {
@@ -184,7 +167,7 @@ END_TEST
 START_TEST(a_cancel_after_the_answer_does_nothing)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t[2] = { create_filled(r, 0, 'x'), create_filled(r, 0, 'y') };
+	struct wire_handle t[2] = { rig_create_filled(r, 0, 'x'), rig_create_filled(r, 0, 'y') };
 
 	rig_pin(r, 1, t[1], HOST, ACCESS_READ);
 	rig_acquire_on(r, 0, 2, &t[1], 1, 0, ACCESS_READ);
@@ -204,7 +187,7 @@ END_TEST
 START_TEST(a_stopped_client_gets_its_fences_and_a_dead_one_none)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 2, 'x');
+	struct wire_handle t = rig_create_filled(r, 2, 'x');
 
 	for (unsigned i = 0; i < 2; i++)
 		rig_acquire_on(r, i, 2, &t, 1, 0, ACCESS_READ);
@@ -248,7 +231,7 @@ END_TEST
 START_TEST(reclaim_leaves_the_asker_time_to_pin)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x'), all = rig_create(r, 0, WORLD_HBM);
+	struct wire_handle t = rig_create_filled(r, 0, 'x'), all = rig_create(r, 0, WORLD_HBM);
 
 	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
 	rig_acquire(r, 1, 1, all, 0, ACCESS_READ, ENGINE_NEVER);
@@ -265,7 +248,7 @@ END_TEST
 START_TEST(what_a_fence_is_of_stays_until_it_passes)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t[2] = { create_filled(r, 0, 'x'), create_filled(r, 0, 'y') };
+	struct wire_handle t[2] = { rig_create_filled(r, 0, 'x'), rig_create_filled(r, 0, 'y') };
 	struct wire_handle all = rig_create(r, 0, WORLD_HBM);
 	uint64_t token;
 
@@ -319,7 +302,7 @@ END_TEST
 START_TEST(a_fill_that_fails_unpinned_leaves_what_was_there)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	uint64_t token;
 
 	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
@@ -360,7 +343,7 @@ static void fill_fails_pinned(bool refuse)
 	ck_assert_ptr_null(rig_try(r, 1, t, 0, ACCESS_READ));
 	ck_assert_int_gt(engine_stat(r->world.engine, t, info, sizeof(info), &err), 0);
 	ck_assert_uint_eq(((struct wire_info *)info)->state, STATE_FAILED);
-	ck_assert_int_eq(flush(r, 1, t), -EIO);
+	ck_assert_int_eq(rig_flush(r, 1, t), -EIO);
 
 	/* Its own plain pin is in the way of itself; others wait. */
 	rig_acquire_on(r, 0, 3, &t, 1, 0, ACCESS_READ);
@@ -373,7 +356,7 @@ static void fill_fails_pinned(bool refuse)
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
 	/* What was written on the front that never came is nowhere. */
 	ck_assert(full_of(rig_try(r, 1, t, 0, ACCESS_READ), 'x'));
-	ck_assert_int_eq(flush(r, 1, t), 0);
+	ck_assert_int_eq(rig_flush(r, 1, t), 0);
 	rig_close(r);
 }
 
@@ -387,7 +370,7 @@ END_TEST
 START_TEST(the_old_front_serves_again_after_a_failed_fill)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	uint64_t token;
 	char *at = pin_filling(r, 0, t, ACCESS_WRITE, &token);
 
@@ -412,7 +395,7 @@ END_TEST
 START_TEST(a_tensor_destroyed_under_a_filling_pin_still_comes)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at = pin_filling(r, 0, t, ACCESS_READ, &token);
@@ -436,7 +419,7 @@ END_TEST
 START_TEST(a_tensor_destroyed_before_its_pin_fails_the_fence)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	struct err err = ERR_INIT;
 
 	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
@@ -480,7 +463,7 @@ END_TEST
 START_TEST(who_pins_what_was_destroyed_on_its_way_finds_0xff)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at;

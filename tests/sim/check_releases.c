@@ -10,26 +10,9 @@
 #include "tests/sim/rig.h"
 
 #define HOST  PROTOCOL_PLACE_HOST
-#define BYTES (4 * WORLD_BLOCK)
+#define BYTES RIG_FILLED
 
 static const struct world_shape one_gpu = { .hbm = 1, .nvme = 2 };
-
-static int flush(struct rig *r, unsigned client, struct wire_handle t)
-{
-	r->client[client].answered[1] = false;
-	engine_flush(r->world.engine, r->client[client].holder, 1, &t, 1, r->world.now_ns);
-	return rig_wait(r, client, 1, 100);
-}
-
-/* A tensor full of `c` with its front in dram. */
-static struct wire_handle create_filled(struct rig *r, unsigned client, char c)
-{
-	struct wire_handle t = rig_create(r, client, BYTES);
-
-	memset(rig_pin(r, client, t, HOST, ACCESS_WRITE), c, BYTES);
-	rig_unpin(r, client, t, ACCESS_WRITE);
-	return t;
-}
 
 /* As often as a ring that is new may take to be found. */
 static void look_at_rings(struct rig *r, unsigned client)
@@ -41,7 +24,7 @@ static void look_at_rings(struct rig *r, unsigned client)
 START_TEST(a_deferred_pin_goes_when_the_stream_gets_there)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	rig_pin(r, 0, t, 0, ACCESS_READ);
 	rig_try(r, 0, t, 0, ACCESS_WRITE);
@@ -66,7 +49,7 @@ END_TEST
 START_TEST(a_deferred_pin_that_does_not_stand_changes_nothing)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	rig_pin(r, 0, t, 0, ACCESS_READ);
 	rig_defer(r, 0, 0, t, ACCESS_WRITE, 0); /* a reader's pin is no writer's */
@@ -84,7 +67,7 @@ END_TEST
 START_TEST(rings_wrap)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	uint64_t value = 0, old;
 
 	for (unsigned round = 0; round < 5; round++) {
@@ -107,7 +90,7 @@ END_TEST
 START_TEST(a_ring_that_makes_no_sense_is_told_once_and_not_read)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	for (unsigned i = 0; i < 2; i++) {
 		rig_pin(r, i, t, HOST, ACCESS_READ);
@@ -130,7 +113,7 @@ END_TEST
 START_TEST(own_pins_that_streams_will_lower_are_no_deadlock)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	rig_pin(r, 0, t, HOST, ACCESS_READ);
 	rig_try(r, 0, t, HOST, ACCESS_WRITE);
@@ -151,12 +134,12 @@ END_TEST
 START_TEST(a_flush_waits_for_the_callers_own_streams)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 
 	rig_pin(r, 0, t, HOST, ACCESS_WRITE);
-	ck_assert_int_eq(flush(r, 0, t), -EBUSY);
+	ck_assert_int_eq(rig_flush(r, 0, t), -EBUSY);
 	rig_defer(r, 0, 0, t, ACCESS_WRITE, 1);
-	ck_assert_int_eq(flush(r, 0, t), RIG_UNANSWERED);
+	ck_assert_int_eq(rig_flush(r, 0, t), RIG_UNANSWERED);
 	rig_reach(r, 0, 0, 1);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
 	rig_close(r);
@@ -166,7 +149,7 @@ END_TEST
 START_TEST(a_stopped_clients_streams_run_on_and_a_dead_ones_are_not_read)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 2, 'x');
+	struct wire_handle t = rig_create_filled(r, 2, 'x');
 
 	for (unsigned i = 0; i < 2; i++) {
 		rig_pin(r, i, t, 0, ACCESS_READ);
@@ -190,7 +173,7 @@ END_TEST
 START_TEST(a_destroyed_tensor_is_buried_when_its_streams_are_done)
 {
 	struct rig *r = rig_open(one_gpu);
-	struct wire_handle t = create_filled(r, 0, 'x');
+	struct wire_handle t = rig_create_filled(r, 0, 'x');
 	struct err err = ERR_INIT;
 
 	rig_pin(r, 0, t, 0, ACCESS_READ);
@@ -212,7 +195,7 @@ START_TEST(room_that_a_stream_lets_go_is_found_at_once)
 
 	for (uint32_t k = 0; k + 4 <= N; k++) {
 		struct rig *r = rig_open(one_gpu);
-		struct wire_handle t[N], more = create_filled(r, 1, 'm');
+		struct wire_handle t[N], more = rig_create_filled(r, 1, 'm');
 
 		for (uint32_t i = 0; i < N; i++) {
 			t[i] = rig_create(r, 0, BYTES / 4);

@@ -101,6 +101,22 @@ struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes)
 	return t;
 }
 
+struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c)
+{
+	struct wire_handle t = rig_create(r, client, RIG_FILLED);
+
+	memset(rig_pin(r, client, t, PROTOCOL_PLACE_HOST, ACCESS_WRITE), c, RIG_FILLED);
+	rig_unpin(r, client, t, ACCESS_WRITE);
+	return t;
+}
+
+int rig_flush(struct rig *r, unsigned client, struct wire_handle t)
+{
+	r->client[client].answered[1] = false;
+	engine_flush(r->world.engine, r->client[client].holder, 1, &t, 1, r->world.now_ns);
+	return rig_wait(r, client, 1, 100);
+}
+
 void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
 		 uint8_t access, uint64_t timeout_ns)
 {

@@ -37,6 +37,11 @@ void rig_close(struct rig *r);
 /* Another client in the place of one that has died. */
 void rig_rejoin(struct rig *r, unsigned client);
 struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
+/* A tensor of RIG_FILLED bytes, all of them `c`, with its front in dram. */
+#define RIG_FILLED (4 * WORLD_BLOCK)
+struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c);
+/* By request 1: its result, or RIG_UNANSWERED after 100 ms. */
+int rig_flush(struct rig *r, unsigned client, struct wire_handle t);
 /* For ever where `timeout_ns` is ENGINE_NEVER. */
 void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
 		 uint8_t access, uint64_t timeout_ns);

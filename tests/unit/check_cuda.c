@@ -22,7 +22,7 @@ START_TEST(opens_and_fills_every_entry)
 	CUDA_ENTRY_POINTS(X)
 #undef X
 	ck_assert_int_eq(cuda->driver_version, 13000);
-	ck_assert_str_eq(cuda->library, getenv(CUDA_LIBRARY_VARIABLE));
+	ck_assert_str_eq(cuda->opened, getenv(CUDA_LIBRARY_VARIABLE));
 	ck_assert_int_eq(cuda_open(&again, NULL), 0);
 	ck_assert_ptr_eq(cuda, again);
 	ck_assert_uint_eq(fake_cuda_calls("cuInit"), 1);
