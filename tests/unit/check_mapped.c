@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "tests/unit/dram_rig.h"
 #include "tiers/arena.h"
 #include "tiers/dram.h"
 #include "tiers/hugepage.h"
@@ -37,37 +38,6 @@ static uint64_t status_bytes(const char *key)
 			kib = strtoull(line + strlen(key), NULL, 10);
 	fclose(f);
 	return kib << 10;
-}
-
-static struct topology *this_machine(void)
-{
-	struct topology *topo;
-	struct err err = ERR_INIT;
-
-	log_configure("warn");
-	ck_assert_int_eq(topo_open(&topo, &err), 0);
-	return topo;
-}
-
-static struct tier *open_dram(struct dram_config *c, const struct topology *topo)
-{
-	struct err err = ERR_INIT;
-	struct tier *t;
-
-	ck_assert_msg(dram_ops.open(c, 0, topo, &t, &err) == 0, "%s", err.text);
-	return t;
-}
-
-static uint64_t file_bytes(struct tier *t)
-{
-	struct arena_token token;
-	struct err err = ERR_INIT;
-	struct stat st;
-
-	ck_assert_int_eq(t->base.ops->export_arena(t, &token, &err), 0);
-	ck_assert_int_eq(fstat(token.fd, &st), 0);
-	ck_assert_uint_eq((uint64_t)st.st_size, token.bytes);
-	return (uint64_t)st.st_blocks * 512;
 }
 
 /* The lane by hand. */
