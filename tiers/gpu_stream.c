@@ -27,14 +27,15 @@ enum { WAY_UP = 1, WAY_DOWN = 2 };
  * soon, and whoever lends more while it goes on hears of it soon. */
 #define FIRST_BYTES MIB(4)
 
-/* A copy as long as `piece` reaches 99 % of what the link does (16 MiB), or 98 % (8 MiB), and two
- * of them keep it busy while the lane looks elsewhere. */
+/* A copy as long as `piece` reaches 99 % of what the link does (32 MiB), or 98 % (8 MiB), and two
+ * of them keep it busy while the lane looks elsewhere. Two of 32 MiB are 1.2 ms that a small demand
+ * may stand behind. */
 static const struct use {
 	bool urgent;
 	uint64_t piece, limit, group;
 } uses[GPU_STREAMS] = {
-	[GPU_UP] = { true, MIB(16), MIB(32), MIB(8) },
-	[GPU_DOWN] = { true, MIB(16), MIB(32), MIB(8) },
+	[GPU_UP] = { true, MIB(32), MIB(64), MIB(8) },
+	[GPU_DOWN] = { true, MIB(32), MIB(64), MIB(8) },
 	[GPU_WRITE_BACK] = { false, MIB(8), MIB(16), MIB(8) },
 	[GPU_PREFETCH] = { false, MIB(8), MIB(16), MIB(8) },
 };

@@ -79,6 +79,12 @@ struct bench_config {
 	unsigned spin_us;            /* the control thread polls so long before it sleeps */
 };
 
+/* Copies of 32 MiB, two at once, come back every 0.6 ms: a thread that gives up before that is asleep
+ * when the next one does, and costs the time to wake it. */
+#define BENCH_SPIN_US 1000
+/* This process's client spins as long, unless the environment says otherwise. */
+void bench_spin(void);
+
 /* With --socket: finds its pid only. 0, or 1 after saying why. */
 int daemon_start(const struct bench_options *o, const struct bench_config *c,
 		 struct bench_daemon *ret);

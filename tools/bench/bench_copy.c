@@ -30,13 +30,13 @@ static const uint64_t sizes[] = { KIB(4),  KIB(64), KIB(256), MIB(1), MIB(4),
 				  MIB(16), MIB(64), MIB(256), GIB(1) };
 
 static const struct bench_config config = {
-	.hbm_bytes = GIB(3), .hbm_backend = "cuda", .dram_bytes = GIB(5), .spin_us = 200
+	.hbm_bytes = GIB(3), .hbm_backend = "cuda", .dram_bytes = GIB(5), .spin_us = BENCH_SPIN_US
 };
 static const struct bench_config disk_config = { .hbm_bytes = GIB(1),
 						 .hbm_backend = "cuda",
 						 .dram_bytes = GIB(4),
 						 .nvme_bytes = GIB(6),
-						 .spin_us = 200 };
+						 .spin_us = BENCH_SPIN_US };
 static const struct bench_config quick_config = {
 	.hbm_bytes = MIB(256), .hbm_backend = "cuda", .dram_bytes = MIB(256), .nvme_bytes = MIB(512)
 };
@@ -436,7 +436,7 @@ int bench_copy(const struct bench_options *o)
 		rc = card_open((int)i, MAX(round_bytes(&c), disk_bytes(o)), &c.gpu[i]);
 	if (rc != 0)
 		return rc;
-	setenv("TIERD_SPIN_US", "200", 0);
+	bench_spin();
 	if (wants(o, "links"))
 		rc = with_daemon(&c, &config, links);
 	if (rc == 0 && wants(o, "disks"))

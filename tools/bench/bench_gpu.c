@@ -28,7 +28,7 @@
 #define QUICK(o, x, y) ((o)->quick ? (x) : (y))
 
 static const struct bench_config config = {
-	.hbm_bytes = GIB(4), .hbm_backend = "cuda", .dram_bytes = GIB(6), .spin_us = 200
+	.hbm_bytes = GIB(4), .hbm_backend = "cuda", .dram_bytes = GIB(6), .spin_us = BENCH_SPIN_US
 };
 static const struct bench_config quick_config = { .hbm_bytes = MIB(512),
 						  .hbm_backend = "cuda",
@@ -322,7 +322,7 @@ int bench_gpu(const struct bench_options *o)
 	int rc;
 
 	w.o = o;
-	setenv("TIERD_SPIN_US", "200", 0);
+	bench_spin();
 	rc = card_open(0, MIB(1), &w.gpu);
 	if (rc != 0)
 		return rc;

@@ -23,6 +23,14 @@
 
 #define START_NS (60 * NS_PER_S) /* the arenas are touched before the socket opens */
 
+void bench_spin(void)
+{
+	char us[16];
+
+	snprintf(us, sizeof(us), "%d", BENCH_SPIN_US);
+	setenv("TIERD_SPIN_US", us, 0);
+}
+
 static void write_hbm(FILE *f, const struct bench_config *c)
 {
 	const char *backend = c->hbm_backend != NULL ? c->hbm_backend : "memory";
