@@ -95,6 +95,16 @@ static int acquire_on(struct tierd *t, struct want *w, struct gpu_stream *s, str
 	return wait_on(t, w, s, ret);
 }
 
+/* The memory is mapped for the GPU named alone, and the work that is to wait runs there: a stream
+ * of another GPU, mostly NULL beside the wrong context, would wait in its place. */
+static int check_gpu(const struct gpu_stream *s)
+{
+	if (likely(s->device == s->named))
+		return 0;
+	return error_set(EINVAL, "stream %p is of GPU %d, and the tensors are wanted on GPU %d",
+			 s->handle, s->device, s->named);
+}
+
 int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, size_t n, int gpu,
 		     uint32_t access, void *cuda_stream, struct tierd_view *ret)
 {
@@ -116,7 +126,8 @@ int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, size_t n, int
 		rc = gpu_stream_begin(cuda_stream, gpu, &s, error_slot());
 	if (rc < 0)
 		return rc;
-	if (n > 0)
+	rc = check_gpu(&s);
+	if (rc == 0 && n > 0)
 		rc = acquire_on(t, &w, &s, ret);
 	gpu_stream_end(&s);
 	return rc;

@@ -249,6 +249,7 @@ static int stream_begin(const struct cuda *cu, int ordinal, struct gpu_stream *s
 		rc = context_begin(cu, device, &pushed, err);
 	if (rc < 0)
 		return rc;
+	s->named = device;
 	rc = stream_enter(cu, s, err);
 	if (rc < 0)
 		context_end(cu, device, pushed);

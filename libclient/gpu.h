@@ -33,7 +33,8 @@ struct gpu_stream {
 	int lent; /* the device whose context was made current for the question, -1: none */
 	uint64_t
 		id; /* one id a stream in the life of the process, whatever becomes of the handle */
-	int device;
+	int device; /* the stream's own; may be another than the one that was named: */
+	int named;
 	int capture_mode; /* of the thread, as it was */
 };
 int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct err *err);

@@ -355,13 +355,15 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  * @param n 0 to TIERD_BATCH_MAX
  * @param gpu the ordinal of the stream's GPU
  * @param access as tierd_acquire()
- * @param cuda_stream a CUstream or cudaStream_t; NULL: the legacy default stream of the current
- *        context
+ * @param cuda_stream a CUstream or cudaStream_t of that GPU, in any context of it; NULL: the
+ *        legacy default stream of the current context. Streams of other GPUs can wait for it by
+ *        an event
  * @param ret n views, each ended by tierd_release_on(), or by tierd_release() once the stream is
  *        done with it
  * @return as tierd_acquire_batch(), never -ETIMEDOUT; -EBUSY the stream is being captured; -ENODEV
- *         also where there is no CUDA driver; -EINVAL also a place below 0 or what is no stream;
- *         -ENOMEM also no thread or no memory of the driver's
+ *         also where there is no CUDA driver; -EINVAL also a place below 0, what is no stream, or
+ *         a stream of another GPU, hit or miss; -ENOMEM also no thread or no memory of the
+ *         driver's
  * Units: none.
  * Ownership: as tierd_acquire_batch().
  * Threads: any. Blocks until there is room, for ever; a signal ends it. The first call that waits
@@ -382,7 +384,7 @@ TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, siz
  * views are zeroed at once. Views of any acquire will do, also of a host place.
  *
  * @param views n of them, of the same connection; those of all zeros are left alone
- * @param cuda_stream as tierd_acquire_on()
+ * @param cuda_stream as tierd_acquire_on(), but of any GPU
  * @return 0; -EIO a tensor's fill had failed: all are released, the first is named; -EPIPE the
  *         daemon is gone: likewise; -EBUSY it is being captured, -EINVAL a view that pins nothing
  *         or what is no stream, -EPERM in a forked child: nothing was released; -ENODEV no CUDA

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,47 @@ START_TEST(a_hit_on_a_stream_costs_the_stream_nothing)
 	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, -1, TIERD_READ, stream, &v), -EINVAL);
 	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, 0, stream, &v), -EINVAL);
 	ck_assert_int_eq(tierd_acquire_on(t, NULL, 0, 0, TIERD_READ, stream, NULL), 0);
+	end();
+}
+END_TEST
+
+static CUstream stream_of_gpu_1(CUcontext *ret_context)
+{
+	CUstream other;
+
+	ck_assert_int_eq(cuda->primary_ctx_retain(ret_context, 1), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->ctx_set_current(*ret_context), CUDA_SUCCESS);
+	other = stream_new();
+	ck_assert_int_eq(cuda->ctx_set_current(ctx), CUDA_SUCCESS);
+	return other;
+}
+
+START_TEST(a_stream_of_another_gpu_is_refused_but_may_release)
+{
+	struct tierd_view v;
+	CUcontext second;
+	CUstream other;
+
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	setup();
+	other = stream_of_gpu_1(&second);
+	fake_gpu_tensor(&fake, 2, STATE_ABSENT, 0, 1000);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, other, &v), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "of GPU 1, and"));
+	ck_assert_int_eq(tierd_acquire_on(t, &far, 1, 0, TIERD_READ, other, &v), -EINVAL);
+	/* The legacy stream is that of the current context. */
+	ck_assert_int_eq(cuda->ctx_set_current(second), CUDA_SUCCESS);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, NULL, &v), -EINVAL);
+	ck_assert_uint_eq(asked(OP_ACQUIRE_ON), 0);
+	ck_assert_uint_eq(slot(1) | slot(2), 0);
+	ck_assert_int_eq(tierd_acquire_on(t, &near, 1, 0, TIERD_READ, stream, &v), 0);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, other), 0);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	cuda->stream_destroy(other);
+	ck_assert_int_eq(cuda->ctx_set_current(ctx), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->primary_ctx_release(1), CUDA_SUCCESS);
 	end();
 }
 END_TEST
@@ -362,6 +404,7 @@ START_TEST(a_child_has_nothing_of_it)
 END_TEST
 
 UNIT_MAIN("client_fence", a_hit_on_a_stream_costs_the_stream_nothing,
+	  a_stream_of_another_gpu_is_refused_but_may_release,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
 	  a_fill_that_failed_before_the_pin_fails_the_acquire, a_failure_is_told_once,
