@@ -433,8 +433,9 @@ TIERD_API int tierd_write_from(struct tierd *t, tierd_tensor tensor, const void 
 			       void *cuda_stream);
 
 /**
- * Says that tensors will be needed in a place, earliest first. A hint: what has no room or cannot
- * be read is left where it is.
+ * Says that tensors will be needed in a place, earliest first. A hint: it evicts nothing. What has
+ * no room waits for some, and lets smaller ones go before it; what cannot be read is left where it
+ * is.
  *
  * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
  * Units: none.

@@ -51,7 +51,8 @@ static int open_device(struct engine *e, unsigned tier, uint64_t begin, uint64_t
 	d->base_offset = begin;
 	d->place = PROTOCOL_PLACE_HOST;
 	list_init(&d->queue);
-	list_init(&d->prefetch);
+	for (unsigned i = 0; i < HINT_SIZES; i++)
+		list_init(&d->hints[i]);
 	e->device_count++;
 	stat_add(STAT(e, tier[base->kind].limit_bytes), extents_capacity(d->extents));
 	stat_add(STAT(e, device[tier].limit_bytes), extents_capacity(d->extents));

@@ -221,8 +221,9 @@ static void check_hints(struct engine *e)
 	struct list *it;
 
 	for (unsigned i = 0; i < e->device_count; i++)
-		list_for_each (it, &e->devices[i].prefetch)
-			n++;
+		for (unsigned size = 0; size < HINT_SIZES; size++)
+			list_for_each (it, &e->devices[i].hints[size])
+				n++;
 	ASSERT(n <= e->index_high);
 }
 

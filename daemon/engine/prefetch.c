@@ -17,13 +17,12 @@ static void drop_hint(struct engine *e, struct hint *hint)
 	free(hint);
 }
 
-/* Whether the hint is settled: there, on its way, gone, too large for the place, or wanted
+/* Whether the hint is settled: there, on its way, gone, too large for the device, or wanted
  * elsewhere by somebody who waits. */
 static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint)
 {
 	const struct record *r = &e->records[hint->tensor];
 
-	device = device_at(e, r, device);
 	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
 		return true;
 	if ((r->flags & RECORD_LOST) != 0 || lost_front(e, r))
@@ -39,7 +38,6 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 {
 	uint32_t node = EXTENT_NONE;
 
-	device = device_at(e, record_of(e, tensor), device);
 	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0) {
 		slabs_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes),
 			   NULL);
@@ -51,27 +49,59 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 	return true;
 }
 
+/* The earliest hint of those smaller than `sizes`. */
+static struct hint *earliest(struct device *d, unsigned sizes)
+{
+	struct hint *first = NULL;
+
+	for (unsigned i = 0; i < sizes; i++) {
+		struct hint *hint;
+
+		if (list_empty(&d->hints[i]))
+			continue;
+		hint = list_first(&d->hints[i], struct hint, link);
+		if (first == NULL || hint->sequence < first->sequence)
+			first = hint;
+	}
+	return first;
+}
+
+/* Where there is no room for one, smaller ones may find some; those as large do not. */
 void prefetch_run(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
+	unsigned sizes = HINT_SIZES;
+	struct hint *hint;
 
-	while (!list_empty(&d->prefetch) && list_empty(&d->queue)) {
-		struct hint *hint = list_first(&d->prefetch, struct hint, link);
-		const struct device *to =
-			&e->devices[device_at(e, &e->records[hint->tensor], device)];
-
-		if (to->prefetch_bytes >= extents_capacity(to->extents) / PREFETCH_SHARE)
-			return;
-		if (!is_settled(e, device, hint) && !begin(e, device, hint->tensor))
-			return;
-		drop_hint(e, hint);
+	while (list_empty(queue_of(e, device)) &&
+	       d->prefetch_bytes < extents_capacity(d->extents) / PREFETCH_SHARE &&
+	       (hint = earliest(d, sizes)) != NULL) {
+		if (is_settled(e, device, hint) || begin(e, device, hint->tensor))
+			drop_hint(e, hint);
+		else
+			sizes = hint->size;
 	}
+}
+
+bool prefetch_waits(const struct engine *e, uint8_t device)
+{
+	for (unsigned i = 0; i < HINT_SIZES; i++)
+		if (!list_empty(&e->devices[device].hints[i]))
+			return true;
+	return false;
 }
 
 void prefetch_forget(struct engine *e, uint8_t device)
 {
-	while (!list_empty(&e->devices[device].prefetch))
-		drop_hint(e, list_first(&e->devices[device].prefetch, struct hint, link));
+	struct hint *hint;
+
+	while ((hint = earliest(&e->devices[device], HINT_SIZES)) != NULL)
+		drop_hint(e, hint);
+}
+
+static unsigned size_of(uint64_t bytes)
+{
+	return MIN(63u - (unsigned)__builtin_clzll(bytes / GRANULE | 1), HINT_SIZES - 1);
 }
 
 /* A tensor waits on one list, once: hints repeated, or sent without end, take no memory. */
@@ -85,10 +115,12 @@ static int add_hint(struct engine *e, uint8_t device, struct wire_handle t)
 	hint = malloc(sizeof(*hint));
 	if (hint == NULL)
 		return -ENOMEM;
-	hint->tensor = t.index;
-	hint->generation = t.generation;
+	*hint = (struct hint){ .sequence = ++e->sequence,
+			       .tensor = t.index,
+			       .generation = t.generation,
+			       .size = size_of(r->bytes) };
 	r->flags |= RECORD_HINT_WAITS;
-	list_push_back(&e->devices[device].prefetch, &hint->link);
+	list_push_back(&e->devices[device_at(e, r, device)].hints[hint->size], &hint->link);
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/piece.h"
+#include "daemon/engine/prefetch.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -425,7 +426,7 @@ static uint64_t retry(struct engine *e, uint8_t tier)
 	struct slabs *s = e->devices[tier].slabs;
 	struct device *d = &e->devices[tier];
 
-	if (s->retry_at_ns == 0 || (list_empty(&d->queue) && list_empty(&d->prefetch)))
+	if (s->retry_at_ns == 0 || (list_empty(&d->queue) && !prefetch_waits(e, tier)))
 		return ENGINE_NEVER;
 	if (e->now_ns < s->retry_at_ns)
 		return s->retry_at_ns;

@@ -30,6 +30,7 @@
 #define PICKS          64u               /* victims asked for at once */
 #define SWEEP_SLOTS    65536u            /* of a dead client's table, a turn */
 #define PREFETCH_SHARE 8u                /* prefetches in flight: 1/8 of the device */
+#define HINT_SIZES     32u               /* powers of two, from GRANULE */
 #define STAGING_SHARE  8u                /* of the slots, 1/8 is each direction's own */
 
 enum source {
@@ -121,7 +122,8 @@ struct device {
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
 	unsigned compacting;     /* running compactions */
 	uint64_t prefetch_bytes; /* of running prefetches into it */
-	struct list prefetch;    /* struct hint, earliest need first */
+	/* struct hint, of tensors about as large in each list, earliest need first. */
+	struct list hints[HINT_SIZES];
 	uint64_t reclaim_at_ns;  /* nothing was eligible: do not look again before */
 	uint64_t ask_all_at_ns;  /* nor ask policies for all that they were denied */
 	int clean_error;         /* last failure to write back, 0 since the last success */
@@ -285,8 +287,10 @@ struct piece {
 enum direction { DIRECTION_UP, DIRECTION_DOWN, DIRECTIONS };
 
 struct hint {
-	struct list link; /* device.prefetch */
+	struct list link;  /* device.hints[size] */
+	uint64_t sequence; /* arrival */
 	uint32_t tensor, generation;
+	unsigned size;
 };
 
 /* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */

@@ -140,6 +140,54 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 }
 END_TEST
 
+static void hint(struct rig *r, struct wire_handle t, uint8_t place)
+{
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[0].holder, &t, 1, place,
+					 r->world.now_ns, &err),
+			 0);
+	engine_check(r->world.engine);
+}
+
+static bool stands_at(struct rig *r, struct wire_handle t, uint8_t place)
+{
+	return word0_state(rig_word0(r, t)) == STATE_RESIDENT &&
+	       word0_place(rig_word0(r, t)) == place;
+}
+
+START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
+	struct wire_handle kept = rig_create(r, 0, WORLD_HBM / 8 * 5);
+	struct wire_handle large = rig_create(r, 0, WORLD_HBM / 2);
+	struct wire_handle as_large = rig_create(r, 0, WORLD_HBM / 2);
+	struct wire_handle small[3];
+	struct err err = ERR_INIT;
+
+	rig_pin(r, 0, kept, 0, ACCESS_READ);
+	hint(r, large, 0);
+	hint(r, as_large, 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(small); i++) {
+		small[i] = rig_create(r, 0, WORLD_HBM / 16 >> i);
+		hint(r, small[i], i == 1);
+	}
+	rig_settle(r, 10);
+	for (unsigned i = 0; i < ARRAY_SIZE(small); i++)
+		ck_assert(stands_at(r, small[i], i == 1));
+	ck_assert_int_eq(word0_state(rig_word0(r, large)), STATE_ABSENT);
+	/* It has waited for its room, and before the later one of its size. */
+	rig_unpin(r, 0, kept, ACCESS_READ);
+	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &kept, 1,
+						r->world.now_ns, &err),
+			 0);
+	rig_settle(r, 10);
+	ck_assert(stands_at(r, large, 0));
+	ck_assert_int_eq(word0_state(rig_word0(r, as_large)), STATE_ABSENT);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
@@ -278,7 +326,6 @@ START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle big = rig_create(r, 0, WORLD_DRAM / 4);
 	struct wire_handle bigger;
-	struct err err = ERR_INIT;
 
 	ck_assert_uint_eq(fill_with_small(r), WORLD_DRAM / 4 * 3 / GRANULE);
 	rig_acquire(r, 1, 1, big, HOST, ACCESS_READ, ENGINE_NEVER);
@@ -289,9 +336,7 @@ START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 	ck_assert(r->client[1].answered[2]);
 	ck_assert_int_eq(r->client[1].result[2], -ENOSPC);
 	/* Nor do hints bring it, whatever room there is just now: small ones may come. */
-	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[1].holder, &bigger, 1, HOST,
-					 r->world.now_ns, &err),
-			 0);
+	hint(r, bigger, HOST);
 	rig_settle(r, 100);
 	ck_assert_int_eq(word0_state(rig_word0(r, bigger)), STATE_ABSENT);
 	rig_close(r);
@@ -306,6 +351,24 @@ static int create(struct rig *r, uint64_t bytes, uint64_t flags, struct wire_han
 	return engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, ret,
 				     r->world.now_ns, &err);
 }
+
+START_TEST(a_hint_for_the_zone_is_in_nobodys_way_elsewhere_in_dram)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .zone = true });
+	struct wire_handle t[3], other = rig_create(r, 0, WORLD_ZONE / 2);
+
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		ck_assert_int_eq(create(r, WORLD_ZONE / 2, SPEC_DEVICE_COPY, &t[i]), 0);
+	rig_pin(r, 0, t[0], HOST, ACCESS_READ);
+	rig_pin(r, 0, t[1], HOST, ACCESS_READ);
+	hint(r, t[2], HOST);
+	hint(r, other, HOST);
+	rig_settle(r, 10);
+	ck_assert(stands_at(r, other, HOST));
+	ck_assert_int_eq(word0_state(rig_word0(r, t[2])), STATE_ABSENT);
+	rig_close(r);
+}
+END_TEST
 
 START_TEST(tensors_for_devices_stand_in_the_zone_and_others_do_not)
 {
@@ -496,6 +559,8 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
+	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
+	  a_hint_for_the_zone_is_in_nobodys_way_elsewhere_in_dram,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
 	  who_waits_for_staging_first_gets_all_it_needs_first)
