@@ -346,7 +346,7 @@ int daemon_run(struct daemon *d, struct err *err)
 static void clients_end(struct daemon *d)
 {
 	if (d->server)
-		server_stop(d->server, clock_now_ns());
+		server_stop(d->server);
 	if (d->engine)
 		lanes_drain(&d->lanes, d->engine);
 }

@@ -405,7 +405,7 @@ int server_create(const struct server_params *params, struct rendezvous *rendezv
 	return 0;
 }
 
-void server_stop(struct server *s, uint64_t now_ns)
+void server_stop(struct server *s)
 {
 	struct list *it, *tmp;
 
@@ -413,7 +413,7 @@ void server_stop(struct server *s, uint64_t now_ns)
 	loop_remove(s->params.loop, &s->watch);
 	rendezvous_unlisten(s->rendezvous);
 	list_for_each_safe (it, tmp, &s->connections)
-		connection_die(list_entry(it, struct connection, link), now_ns);
+		connection_stop(list_entry(it, struct connection, link), NULL);
 }
 
 void server_destroy(struct server *s)

@@ -45,8 +45,9 @@ struct rendezvous;
  * caller closes it after server_destroy(). */
 int server_create(const struct server_params *params, struct rendezvous *rendezvous,
 		  struct server **ret, struct err *err);
-/* Nobody is served any more; pins are forgotten. The engine may still look at pin tables. */
-void server_stop(struct server *server, uint64_t now_ns);
+/* Nobody is served any more. Pins stand: these processes live, and what is on its way to the lanes
+ * must not go where they look. */
+void server_stop(struct server *server);
 /* After the engine is gone. */
 void server_destroy(struct server *server);
 

@@ -29,8 +29,8 @@
  * text says otherwise. No call installs a signal handler. No call starts a thread but the first
  * tierd_acquire_on() that has to wait: one a connection, which lets waiting streams go if the
  * daemon dies (TIERD_NO_THREAD does without). Besides the errors that each call names, every call
- * that talks to the daemon returns -EPIPE once the daemon is gone, -EPERM in a forked child, and
- * -EPROTO where its answer makes no sense.
+ * that talks to the daemon returns -EPIPE once the daemon is gone (views that are held keep their
+ * bytes), -EPERM in a forked child, and -EPROTO where its answer makes no sense.
  *
  * GPUs: an ordinal is the caller's own, after its CUDA_VISIBLE_DEVICES; the library matches it to
  * the daemon's GPU by UUID. Memory of a GPU is mapped into the process when it is met first, and

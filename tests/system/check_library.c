@@ -370,6 +370,61 @@ START_TEST(what_is_held_when_the_daemon_is_killed_stays_readable)
 }
 END_TEST
 
+struct later {
+	struct tierd *t;
+	tierd_tensor h;
+	int rc;
+};
+
+static void *wants_room(void *arg)
+{
+	struct later *l = arg;
+	struct tierd_view v;
+
+	l->rc = tierd_acquire(l->t, l->h, GPU, TIERD_READ, -1, &v);
+	return NULL;
+}
+
+static uint64_t misses(void)
+{
+	struct tierd_stats stats;
+
+	ck_assert_int_eq(tierd_stats(t, &stats), 0);
+	return stats.misses;
+}
+
+/* A connection that is ended is not a process that is dead: its room is nobody else's. */
+START_TEST(what_is_held_when_the_daemon_ends_keeps_its_bytes)
+{
+	tierd_tensor h = make(NULL, MIB(3));
+	struct tierd_view v, none;
+	struct tierd *first = t;
+	struct later later;
+	pthread_t thread;
+	uint64_t before;
+
+	fill(h, TIERD_HOST, 9);
+	v = hold(h, GPU, TIERD_READ);
+	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
+	later = (struct later){ .t = t, .h = make(NULL, MIB(3)) };
+	fill(later.h, TIERD_HOST, 0x33);
+	before = misses();
+	pthread_create(&thread, NULL, wants_room, &later);
+	while (misses() == before)
+		usleep(1000);
+	system_end(s);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(later.rc, -EPIPE);
+	ck_assert(system_bytes_are(v.data, 9, v.bytes));
+	ck_assert_int_eq(tierd_acquire(first, h, TIERD_HOST, TIERD_READ, -1, &none), -EPIPE);
+	tierd_release(first, &v);
+	tierd_close(first);
+	tierd_close(t);
+	t = NULL;
+	system_launch(s);
+}
+END_TEST
+
 START_TEST(a_closed_connections_views_keep_their_pins)
 {
 	tierd_tensor h = make("kept", KIB(64));
@@ -396,4 +451,5 @@ UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once
 	       a_batch_pins_all_and_a_handle_may_stand_twice, copies_reach_what_is_larger_than_dram,
 	       threads_share_a_connection_under_eviction, signals_in_a_storm_lose_nothing,
 	       what_is_held_when_the_daemon_is_killed_stays_readable,
+	       what_is_held_when_the_daemon_ends_keeps_its_bytes,
 	       a_closed_connections_views_keep_their_pins)

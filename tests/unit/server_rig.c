@@ -91,8 +91,7 @@ void rig_start(struct rig *rig)
 
 void rig_stop(struct rig *rig)
 {
-	fake_engine.hold_gone = false;
-	server_stop(rig->server, clock_now_ns());
+	server_stop(rig->server);
 	server_destroy(rig->server);
 	loop_destroy(rig->loop);
 	segments_destroy(&rig->segments);
