@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -329,6 +330,41 @@ START_TEST(a_device_is_full_when_its_bytes_are_taken)
 }
 END_TEST
 
+/* As 580.159 does it. */
+START_TEST(only_an_export_takes_a_descriptor_and_says_when_there_is_none)
+{
+	CUmemGenericAllocationHandle handle, again;
+	struct rlimit limit, low;
+	CUdeviceptr at;
+	int fd = -1, spare;
+
+	begin();
+	getrlimit(RLIMIT_NOFILE, &limit);
+	spare = dup(STDERR_FILENO);
+	close(spare);
+	low = limit;
+	low.rlim_cur = (rlim_t)spare; /* not one more */
+	setrlimit(RLIMIT_NOFILE, &low);
+	handle = make_slab();
+	at = map_slab(handle);
+	ck_assert_int_eq(cuda->mem_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_ERROR_OPERATING_SYSTEM);
+	ck_assert_int_eq(fd, -1);
+	low.rlim_cur++;
+	setrlimit(RLIMIT_NOFILE, &low);
+	ck_assert_int_eq(cuda->mem_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(fd, spare);
+	ck_assert_int_eq(cuda->mem_import(&again, (void *)(uintptr_t)fd,
+					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+			 CUDA_SUCCESS);
+	close(fd);
+	memset((void *)at, 7, SLAB);
+	ck_assert(is_all((void *)map_slab(again), SLAB, 7));
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+END_TEST
+
 START_TEST(a_call_fails_when_told)
 {
 	CUmemAllocationProp prop = slab_prop(0);
@@ -487,7 +523,8 @@ UNIT_MAIN("fake_cuda", a_slab_unmapped_under_a_copy_loses_the_context,
 	  words_hold_a_stream_back_and_are_written_by_it, a_word_needs_devicemap,
 	  registrations_have_edges, memory_that_goes_under_a_copy_loses_the_context,
 	  slabs_are_whole_and_aligned, access_comes_with_set_access_and_goes_with_the_mapping,
-	  a_device_is_full_when_its_bytes_are_taken, a_call_fails_when_told,
+	  a_device_is_full_when_its_bytes_are_taken,
+	  only_an_export_takes_a_descriptor_and_says_when_there_is_none, a_call_fails_when_told,
 	  a_lost_device_runs_nothing_and_gives_back, a_call_needs_a_context,
 	  visible_devices_are_numbers_and_uuids, the_default_stream_goes_between,
 	  kernels_run_in_their_place)

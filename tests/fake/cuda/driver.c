@@ -309,6 +309,8 @@ CUresult fake_init(unsigned flags)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (fake.n_devices == 0)
 		return leave(CUDA_ERROR_NO_DEVICE);
+	if (!fake_keeper_start())
+		return leave(CUDA_ERROR_OPERATING_SYSTEM);
 	fake.initialised = true;
 	return leave(CUDA_SUCCESS);
 }

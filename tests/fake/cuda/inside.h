@@ -134,6 +134,14 @@ struct fake_ctx *fake_ctx_of_device(CUdevice device); /* NULL: no such device */
 int fake_device_of(const struct fake_ctx *ctx);
 CUresult fake_lose_ctx(struct fake_ctx *ctx, CUresult result);
 
+/* Memory stands behind descriptors of a table apart (keeper.c). False, and -1: not to be had. */
+bool fake_keeper_start(void);
+int fake_keeper_create(const char *name, size_t bytes);
+bool fake_keeper_map(int fd, void *at, size_t bytes);
+int fake_keeper_export(int fd); /* into the process's table */
+int fake_keeper_import(int fd); /* from there, where it stays as well */
+void fake_keeper_close(int fd);
+
 bool fake_device_range(const void *at, size_t bytes, bool write);
 /* Of the whole range. CUDA_ERROR_INVALID_VALUE: a part of it is registered, or two of them. */
 CUresult fake_host_place(const struct fake_ctx *ctx, const void *at, size_t bytes,

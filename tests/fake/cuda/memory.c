@@ -3,7 +3,6 @@
  * Device memory of the fake driver: handles, address ranges and what is mapped where, allocations.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,8 @@
 
 struct handle {
 	struct list link;
-	int physical, fd;
+	int physical;
+	int fd; /* of the keeper's table */
 	size_t bytes;
 	unsigned refs, mappings;
 	bool exportable;
@@ -121,7 +121,7 @@ static void handle_put(struct handle *handle)
 	if (handle->counted != NULL)
 		handle->counted->used_bytes -= handle->bytes;
 	list_remove(&handle->link);
-	close(handle->fd);
+	fake_keeper_close(handle->fd);
 	free(handle);
 }
 
@@ -146,33 +146,12 @@ CUresult fake_mem_get_allocation_granularity(size_t *ret, const CUmemAllocationP
 	return leave(CUDA_SUCCESS);
 }
 
-static int memfd_of(int physical, size_t bytes)
-{
-	unsigned char page[4096];
-	char name[32];
-	int fd;
-
-	snprintf(name, sizeof(name), MEMFD_NAME, physical);
-	fd = memfd_create(name, MFD_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	memset(page, FAKE_CUDA_POISON, sizeof(page));
-	if (ftruncate(fd, (off_t)bytes) != 0)
-		goto failed;
-	for (size_t at = 0; at < bytes; at += FAKE_CUDA_GRANULARITY)
-		if (pwrite(fd, page, sizeof(page), (off_t)at) != (ssize_t)sizeof(page))
-			goto failed;
-	return fd;
-failed:
-	close(fd);
-	return -1;
-}
-
 CUresult fake_mem_create(CUmemGenericAllocationHandle *ret, size_t bytes,
 			 const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct fake_ctx *ctx;
 	struct handle *handle;
+	char name[32];
 	int fd;
 
 	ENTER(mem_create, NEED_INIT);
@@ -183,7 +162,8 @@ CUresult fake_mem_create(CUmemGenericAllocationHandle *ret, size_t bytes,
 		return leave(ctx->lost);
 	if (bytes > fake.device_bytes - ctx->used_bytes)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
-	fd = memfd_of(ctx->physical, bytes);
+	snprintf(name, sizeof(name), MEMFD_NAME, ctx->physical);
+	fd = fake_keeper_create(name, bytes);
 	if (fd < 0)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	handle = handle_new(fd, bytes, ctx->physical, ctx);
@@ -217,7 +197,7 @@ CUresult fake_mem_export(void *ret, CUmemGenericAllocationHandle value,
 	if (handle == NULL || !handle->exportable || flags != 0 ||
 	    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	fd = fcntl(handle->fd, F_DUPFD_CLOEXEC, 0);
+	fd = fake_keeper_export(handle->fd);
 	if (fd < 0)
 		return leave(CUDA_ERROR_OPERATING_SYSTEM);
 	fake.counts.exports++;
@@ -253,7 +233,7 @@ CUresult fake_mem_import(CUmemGenericAllocationHandle *ret, void *os_handle,
 	physical = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? physical_of_fd(fd) : -1;
 	if (physical < 0 || fstat(fd, &st) != 0)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	own = fake_keeper_import(fd);
 	if (own < 0)
 		return leave(CUDA_ERROR_OPERATING_SYSTEM);
 	fake.counts.imports++;
@@ -359,7 +339,7 @@ CUresult fake_mem_map(CUdeviceptr at, size_t bytes, size_t offset,
 	    at % FAKE_CUDA_GRANULARITY != 0 || reservation_of(to, bytes) == NULL ||
 	    anything_mapped(to, bytes))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->fd, 0) == MAP_FAILED)
+	if (!fake_keeper_map(handle->fd, to, bytes))
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	mapping_new(to, bytes, handle, NULL, PROT_NONE);
 	handle->mappings++;
