@@ -69,6 +69,7 @@ static void connection_unplug(struct connection *c, bool pidfd_too)
 	loop_remove(loop, &c->doorbell);
 	fd_close(&c->socket_fd);
 	fd_close(&c->doorbell_fd);
+	fd_close(&c->control.fd);
 	if (pidfd_too) {
 		loop_remove(loop, &c->pidfd);
 		fd_close(&c->pid_fd);
@@ -125,6 +126,11 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 	if (rc == 0)
 		c->state = CONNECTION_SERVING;
 	return rc;
+}
+
+void connection_greeted(struct connection *c)
+{
+	fd_close(&c->control.fd);
 }
 
 void connection_stop(struct connection *c, const char *why)

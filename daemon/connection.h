@@ -65,6 +65,8 @@ void connection_destroy(struct connection *c);
 /* Makes C and joins the engine: what an accepted hello needs before descriptors are sent. */
 int connection_start(struct connection *c, const char *name_space, size_t name_bytes,
 		     struct err *err);
+/* Descriptors were sent: that of C is not needed any more, it is mapped. */
+void connection_greeted(struct connection *c);
 /* Serves no more. `why` is for the log; NULL: the client hung up. */
 void connection_stop(struct connection *c, const char *why);
 void connection_die(struct connection *c, uint64_t now_ns);

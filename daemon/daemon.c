@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nofile.h"
 #include "daemon/connection.h"
 #include "daemon/devices.h"
 #include "daemon/lanes.h"
@@ -246,6 +246,35 @@ static void panic_dump(void *ctx)
 		engine_dump(d->engine, STDERR_FILENO);
 }
 
+/* Clients come later than tiers and must not take what those will want: a slab of a GPU's memory
+ * has a descriptor, and a client could keep everybody from it by connecting. */
+static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *err)
+{
+	uint64_t later = devices_later_fds(&d->devices), most = d->settings->max_clients;
+	struct nofile_shares shares;
+	struct nofile n;
+	int rc = nofile_read(&n, err);
+
+	if (rc == 0)
+		rc = nofile_divide(&n, later, CONNECTION_FDS, &shares, err);
+	if (rc < 0)
+		return rc;
+	if (shares.later < later)
+		log_warn(MAIN,
+			 "RLIMIT_NOFILE allows %llu descriptors: hbm may have %llu slabs, and "
+			 "only %llu are sure of theirs",
+			 (unsigned long long)n.limit, (unsigned long long)later,
+			 (unsigned long long)shares.later);
+	if (shares.clients < most)
+		log_info(MAIN,
+			 "RLIMIT_NOFILE allows %llu descriptors: %llu clients, not max_clients: "
+			 "%llu",
+			 (unsigned long long)n.limit, (unsigned long long)shares.clients,
+			 (unsigned long long)most);
+	*ret = shares.clients;
+	return 0;
+}
+
 static int server_open(struct daemon *d, struct err *err)
 {
 	struct server_params params = { .socket_path = d->settings->socket,
@@ -259,20 +288,27 @@ static int server_open(struct daemon *d, struct err *err)
 	if (n < 0)
 		return n;
 	params.arenas = (unsigned)n;
+	n = clients_that_fit(d, &params.connections_max, err);
+	if (n < 0)
+		return n;
 	return server_create(&params, &d->rendezvous, &d->server, err);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static void descriptors_raise(void)
+/* Before anything is opened: a driver of GPUs says something else when it has no descriptors. */
+static int descriptors_ready(struct err *err)
 {
-	struct rlimit limit;
+	struct nofile n;
+	int rc;
 
-	/* Four a client: as many as the administrator allows. */
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &limit);
+	nofile_raise();
+	rc = nofile_read(&n, err);
+	if (rc == 0 && n.limit < NOFILE_LEAST)
+		rc = err_set(err, EMFILE,
+			     "RLIMIT_NOFILE allows %llu descriptors, tierd needs %u at least",
+			     (unsigned long long)n.limit, NOFILE_LEAST);
+	return rc;
 }
 
 static int daemon_start(struct daemon *d, struct err *err)
@@ -320,8 +356,9 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 	d->signals.fd = d->done.fd = d->signal_fd = d->lanes.done_fd = -1;
 	list_init(&d->lanes.refused);
 	check_set_panic_hook(panic_dump, d);
-	descriptors_raise();
-	rc = daemon_start(d, err);
+	rc = descriptors_ready(err);
+	if (rc == 0)
+		rc = daemon_start(d, err);
 	if (rc < 0) {
 		daemon_destroy(d);
 		return rc;

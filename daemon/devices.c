@@ -281,6 +281,15 @@ int devices_arenas(const struct devices *d, struct server_arena *ret, struct err
 	return n;
 }
 
+uint64_t devices_later_fds(const struct devices *d)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < d->count; i++)
+		n += d->tier[i]->base.later_fds;
+	return n;
+}
+
 /* What does not fit is cut off: first of a long name, then of what was chosen. */
 static void tell(const struct tier *t, char *line, size_t room)
 {

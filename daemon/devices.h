@@ -33,6 +33,8 @@ void devices_close(struct devices *devices);
 
 /* What clients map: fills at most HELLO_ARENAS_MAX, returns how many or -errno. */
 int devices_arenas(const struct devices *devices, struct server_arena *ret, struct err *err);
+/* Descriptors of the process that they may take from now on. */
+uint64_t devices_later_fds(const struct devices *devices);
 /* One line a device into the stats page. */
 void devices_tell(const struct devices *devices, struct stats_page *stats);
 

@@ -34,8 +34,10 @@ struct server {
 	struct list connections;
 	unsigned clients; /* that count against the caps */
 	uint32_t next_id;
-	int reserve_fd; /* given up to accept one more and tell it that descriptors ran out */
-	bool paused;    /* not accepting, until the reserve is back */
+	/* Given up to accept one more and tell it that descriptors ran out, which they may do even
+	 * within connections_max: others of the process and of the machine take some. */
+	int reserve_fd;
+	bool paused;               /* not accepting, until the reserve is back and that one gone */
 	uint64_t uses_ns, path_ns; /* when last looked at */
 	struct request_scratch scratch;
 };
@@ -116,6 +118,17 @@ static unsigned greeting_of(const struct server *s, uid_t uid)
 	return n;
 }
 
+/* Those that have descriptors: the dead have none. */
+static uint64_t connections_open(const struct server *s)
+{
+	struct list *it;
+	uint64_t n = 0;
+
+	list_for_each (it, &s->connections)
+		n += list_entry(it, struct connection, link)->state != CONNECTION_DEAD;
+	return n;
+}
+
 /* Its hello will be answered with this; without a hello it goes soon. */
 static void connection_refuse(struct connection *c)
 {
@@ -179,8 +192,8 @@ static void listener_pause(struct server *s)
 	s->paused = true;
 }
 
-/* Out of descriptors: the reserve is given for one client, who is told; the others wait in the
- * backlog until it is back. */
+/* Out of descriptors, or of those that are for clients: the reserve is given for one, who is told;
+ * the others wait in the backlog until it is back. */
 static void server_admit_by_reserve(struct server *s)
 {
 	const struct peer nobody = { 0, (uid_t)-1, -1 };
@@ -205,7 +218,7 @@ static void listener_resume(struct server *s)
 
 	if (s->reserve_fd < 0)
 		s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (s->reserve_fd < 0 || !s->paused)
+	if (s->reserve_fd < 0 || !s->paused || connections_open(s) > s->params.connections_max)
 		return;
 	if (loop_add(s->params.loop, &s->listener, s->rendezvous->listen_fd, EPOLLIN, &err) < 0)
 		log_error(SERVER, "new clients cannot connect: %s", err.text);
@@ -218,11 +231,12 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 	struct server *s = container_of(source, struct server, listener);
 
 	for (unsigned i = 0; i < ACCEPTS_A_TURN; i++) {
-		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		bool full = connections_open(s) >= s->params.connections_max;
+		int fd = full ? -1 : accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
 			server_admit(s, fd);
-		} else if (errno == EMFILE || errno == ENFILE) {
+		} else if (full || errno == EMFILE || errno == ENFILE) {
 			server_admit_by_reserve(s);
 			return;
 		} else if (errno != ECONNABORTED && errno != EINTR) {
@@ -269,7 +283,8 @@ static int caps_check(const struct server *s, const struct connection *c, struct
 	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
 
 	if (c->refused)
-		return err_set(err, EMFILE, "the daemon has no descriptor left");
+		return err_set(err, EMFILE,
+			       "the daemon has no descriptors left for another client");
 	if (s->clients >= max)
 		return err_set(err, EUSERS,
 			       "%llu clients are connected, max_clients allows no more",
@@ -301,6 +316,7 @@ static void hello_handle(struct server *s, struct connection *c, const struct he
 	struct err err = ERR_INIT;
 
 	if (hello_accept(s, c, hello, &err) == 0) {
+		connection_greeted(c);
 		s->clients++;
 		log_debug(SERVER, "client %u (pid %d, uid %u): serving namespace %.*s", c->id,
 			  c->pid, (unsigned)c->uid, (int)hello->name_space_bytes,

@@ -30,9 +30,12 @@ struct server_arena {
 	uint8_t uuid[16];
 };
 
+#define CONNECTION_FDS 3 /* socket, pidfd, doorbell */
+
 struct server_params {
 	const char *socket_path;
 	uint64_t clients_max, clients_per_uid_max;
+	uint64_t connections_max; /* for which there are descriptors, CONNECTION_FDS each */
 	struct loop *loop;
 	struct engine *engine;
 	const struct segments *segments;

@@ -193,7 +193,9 @@ const struct config_row settings_rows[] = {
 	  "256 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
-	  "Connections at once; four descriptors each.", NULL, NULL },
+	  "Connections at once; three descriptors each, and fewer where RLIMIT_NOFILE has no "
+	  "room.",
+	  NULL, NULL },
 	{ "max_clients_per_uid", CONFIG_COUNT, AT(settings, max_clients_per_uid), "256", "1",
 	  "16Ki", 0, "Likewise of one user.", NULL, NULL },
 	{ "tiers", CONFIG_MAP, AT(settings, tiers), NULL, NULL, NULL, CONFIG_REQUIRED,

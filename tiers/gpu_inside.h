@@ -137,6 +137,8 @@ int gpu_check(struct gpu *g, CUresult result, struct err *err, const char *what)
 void gpu_say(struct gpu *g, CUresult result, const char *what);
 /* Sets what failed of an xfer: "write of 4096 bytes at 0x0: hbm0: CUDA_ERROR_NAME". Any thread. */
 void gpu_fail(struct gpu *g, struct xfer *x, CUresult result);
+/* The same where the driver was not asked, or did not know why: `result` is -errno. */
+void gpu_refuse(struct gpu *g, struct xfer *x, int result, const char *why);
 
 /* C. The ordinals that the configuration means; returns how many, or -errno. */
 /* Whether the names of `devices` can be some; "devices: ..." of the first that cannot. */

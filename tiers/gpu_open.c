@@ -13,11 +13,14 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/nofile.h"
 #include "tiers/gpu_inside.h"
 #include "tiers/topo.h"
 
 #define SLAB_LEAST MIB(64)
 #define SLAB_MOST  MIB(256) /* of the default */
+/* What a context takes: 20 were seen. Without, the driver says "operating system". */
+#define CONTEXT_FDS 24u
 #define SLABS_MOST 65536u   /* as many as a client takes (libclient/slab.c) */
 
 static const struct config_row name_rows[] = {
@@ -110,18 +113,24 @@ static void say_cause(struct xfer *x, const char *fmt, ...)
 	va_end(args);
 }
 
+static const char *const verbs[XFER_OPS] = {
+	"read", "write", "zero", "copy", "sync", "backing", "unbacking", "pinning",
+};
+
+void gpu_refuse(struct gpu *g, struct xfer *x, int result, const char *why)
+{
+	ASSERT(result < 0);
+	x->result = result;
+	say_cause(x, "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": %s: %s", verbs[x->op], x->bytes,
+		  x->offset, g->base.name, why);
+}
+
 void gpu_fail(struct gpu *g, struct xfer *x, CUresult result)
 {
-	static const char *const verbs[XFER_OPS] = {
-		"read", "write", "zero", "copy", "sync", "backing", "unbacking", "pinning",
-	};
-
 	if (gpu_is_lost(g))
 		result = (CUresult)atomic_load(&g->lost);
-	x->result = gpu_is_lost(g) ? -ENODEV : gpu_check(g, result, NULL, verbs[x->op]);
-	ASSERT(x->result < 0);
-	say_cause(x, "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": %s: %s", verbs[x->op], x->bytes,
-		  x->offset, g->base.name, result_name(g->cuda, result));
+	gpu_refuse(g, x, gpu_is_lost(g) ? -ENODEV : gpu_check(g, result, NULL, verbs[x->op]),
+		   result_name(g->cuda, result));
 }
 
 /* ---- size ----------------------------------------------------------------------------------- */
@@ -332,6 +341,7 @@ static int make_slabs(struct gpu *g, struct err *err)
 		return err_set(err, ENOMEM, "%s: no memory for its slabs", g->base.name);
 	for (uint64_t i = 0; i < count; i++)
 		g->slabs[i].fd = -1;
+	g->base.later_fds = (uint32_t)count;
 	return 0;
 }
 
@@ -343,6 +353,8 @@ static int open_device(struct gpu *g, struct err *err)
 		r = decide_size(g, err);
 	if (r == 0)
 		r = make_slabs(g, err);
+	if (r == 0)
+		r = nofile_check(g->base.name, CONTEXT_FDS, err);
 	if (r < 0)
 		return r;
 	r = gpu_check(g, g->cuda->primary_ctx_retain(&g->context, g->device), err,

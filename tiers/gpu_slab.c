@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/nofile.h"
 #include "tiers/gpu_inside.h"
 
 static CUdeviceptr place_of(const struct gpu *g, unsigned i)
@@ -76,10 +77,26 @@ void gpu_slab_free(struct gpu *g, unsigned i)
 	*slab = (struct gpu_slab){ .fd = -1 };
 }
 
+/* Without a descriptor to export it by the driver is not even asked: its name for that is
+ * "operating system", and memory that was made would have to go again. */
+static void back(struct gpu *g, struct xfer *x, unsigned i)
+{
+	CUresult result = CUDA_SUCCESS;
+	int r = nofile_try();
+
+	if (r == 0)
+		result = slab_make(g, i);
+	if (result == CUDA_ERROR_OPERATING_SYSTEM)
+		r = nofile_try(); /* somebody may have taken it meanwhile */
+	if (r < 0)
+		gpu_refuse(g, x, r, "no descriptor is free for it");
+	else if (result != CUDA_SUCCESS)
+		gpu_fail(g, x, result);
+}
+
 void gpu_slab_run(struct gpu *g, struct xfer *x)
 {
 	unsigned i = (unsigned)(x->offset / g->base.slab_bytes);
-	CUresult result;
 
 	ASSERT(x->offset % g->base.slab_bytes == 0 && x->bytes == g->base.slab_bytes);
 	if (x->op == XFER_UNBACK) {
@@ -89,7 +106,8 @@ void gpu_slab_run(struct gpu *g, struct xfer *x)
 		return;
 	}
 	ASSERT(x->op == XFER_BACK && g->slabs[i].fd < 0);
-	result = gpu_is_lost(g) ? (CUresult)atomic_load(&g->lost) : slab_make(g, i);
-	if (result != CUDA_SUCCESS)
-		gpu_fail(g, x, result);
+	if (gpu_is_lost(g))
+		gpu_fail(g, x, (CUresult)atomic_load(&g->lost));
+	else
+		back(g, x, i);
 }

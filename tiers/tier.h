@@ -31,8 +31,8 @@ enum xfer_op {
 	XFER_COPY,
 	XFER_SYNC,  /* everything written before it is durable (nvme) */
 	/* Of tiers whose memory comes and goes in slabs; one whole slab each. -ENOMEM: it is not to
-	 * be had now. Nothing reads or writes a slab before BACK has come back, nor from UNBACK on.
-	 */
+	 * be had now; -EMFILE, -ENFILE: nor is the descriptor that it would have. Nothing reads or
+	 * writes a slab before BACK has come back, nor from UNBACK on. */
 	XFER_BACK,
 	XFER_UNBACK,
 	/* Host memory [host, bytes), announced by host_memory() and ready from now on, is
@@ -93,6 +93,8 @@ struct tier_base {
 	/* Memory that comes and goes: slab i is [i * slab_bytes, + slab_bytes), the last one
 	 * perhaps shorter. 0: all of it is there as long as the tier is open. */
 	uint64_t slab_bytes;
+	/* Of the process, that it may take once its lane runs: one a slab, where slab_fd() is. */
+	uint32_t later_fds;
 	uint64_t backed_bytes; /* what open() has backed: the first whole slabs */
 	bool on_demand; /* slabs are made when room is wanted and given back when idle; else all are
 			   made one after the other, as soon as the lanes run */

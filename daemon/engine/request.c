@@ -18,6 +18,7 @@
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
+#include "daemon/engine/slabs.h"
 
 bool handle_live(const struct engine *e, uint32_t index, uint32_t generation)
 {
@@ -392,15 +393,19 @@ void requests_settle(struct engine *e)
 static void expire(struct engine *e, struct request *q)
 {
 	int pid = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
-	char text[96];
+	const char *trouble;
+	char text[192];
 
 	if (pid > 0) {
 		snprintf(text, sizeof(text), "pinned at another place by process %d", pid);
 		request_finish(e, q, -EBUSY, text);
 		return;
 	}
-	snprintf(text, sizeof(text), "not in place within %llu ms",
-		 (unsigned long long)((e->now_ns - q->begin_ns) / NS_PER_MS));
+	trouble = q->state == REQUEST_QUEUED ? slabs_trouble(e, q->device) : NULL;
+	snprintf(text, sizeof(text), "not in place within %llu ms%s%s",
+		 (unsigned long long)((e->now_ns - q->begin_ns) / NS_PER_MS),
+		 trouble != NULL ? "; no more memory there at present: " : "",
+		 trouble != NULL ? trouble : "");
 	request_finish(e, q, -ETIMEDOUT, text);
 }
 

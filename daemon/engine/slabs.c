@@ -2,7 +2,9 @@
 #include "daemon/engine/slabs.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "daemon/engine/piece.h"
@@ -154,24 +156,26 @@ static void open_if_pinned(struct engine *e, uint8_t tier, uint32_t i)
 		open_range(e, tier, i);
 }
 
-/* Out of memory is no error of anybody: the tier is full, and who waits for room looks elsewhere.
- */
+/* Out of memory is no error of anybody, nor is out of descriptors: the tier is full, and who waits
+ * for room looks elsewhere. */
 static void back_failed(struct engine *e, uint8_t tier, uint32_t i)
 {
 	struct slabs *s = e->devices[tier].slabs;
-	bool again = s->full;
+	const char *cause = s->x.cause[0] != '\0' ? s->x.cause : "out of memory";
+	bool again = s->full && strcmp(s->cause, cause) == 0;
 
 	s->slab[i].state = SLAB_ABSENT;
 	s->full = true;
+	snprintf(s->cause, sizeof(s->cause), "%s", cause);
 	s->retry_at_ns = e->now_ns + SLAB_RETRY_NS;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_refused), 1);
 	look_at_queues(e);
 	if (again || s->x.result == -ECANCELED || e->devices[tier].lost)
 		return; /* no news, the daemon ends, or something worse */
 	log_at(TIER, base_of(e, tier)->on_demand ? LOG_INFO : LOG_WARN,
-	       "%s: %llu of %llu bytes are there, there is no memory for more now: %s",
+	       "%s: %llu of %llu bytes are there, no more is to be had now: %s",
 	       base_of(e, tier)->name, (unsigned long long)s->backed_bytes,
-	       (unsigned long long)s->end, s->x.cause[0] != '\0' ? s->x.cause : "out of memory");
+	       (unsigned long long)s->end, s->cause);
 }
 
 static void back_done(struct engine *e, uint8_t tier, uint32_t i)
@@ -465,6 +469,13 @@ uint64_t slabs_capacity(const struct engine *e, uint8_t device)
 	const struct slabs *s = slabs_of(e, device);
 
 	return extents_capacity(d->extents) - (s != NULL && s->full ? d->closed_bytes : 0);
+}
+
+const char *slabs_trouble(const struct engine *e, uint8_t device)
+{
+	const struct slabs *s = slabs_of(e, device);
+
+	return s != NULL && s->full && e->devices[device].closed_bytes > 0 ? s->cause : NULL;
 }
 
 static void find_pinners(struct engine *e, struct slabs *s, uint8_t tier, uint32_t ready)

@@ -46,7 +46,8 @@ struct slabs {
 	bool busy;             /* it is lent */
 	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
 	bool traded;           /* it leaves for one at another place */
-	bool full;             /* the last BACK found no memory */
+	bool full;             /* the last BACK found no memory, or no descriptor */
+	char cause[96];        /* full: what it said */
 	uint64_t retry_at_ns;  /* full: not tried again before */
 	uint64_t scan_at_ns;   /* when to look for empty ones */
 	bool trim;             /* every empty one is to go, however short it has been */
@@ -112,6 +113,8 @@ void slabs_holder_gone(struct engine *e, struct holder *h);
 void slabs_trim(struct engine *e);
 /* Bytes of the device that could hold tensors, as far as is known now. */
 uint64_t slabs_capacity(const struct engine *e, uint8_t device);
+/* Why no more of the device is to be had at present; NULL: it is. */
+const char *slabs_trouble(const struct engine *e, uint8_t device);
 /* Tells the statistics what is there. */
 void slabs_count_backed(struct engine *e, enum tier_kind kind);
 

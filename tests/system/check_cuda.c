@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
@@ -189,6 +190,55 @@ START_TEST(a_gpu_without_memory_is_full_for_a_while)
 }
 END_TEST
 
+static void few_descriptors(void)
+{
+	struct rlimit few = { 128, 128 };
+
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		_exit(99);
+}
+
+/* More slabs than there can be descriptors: those who wait are told, and when clients go they get
+ * theirs. */
+START_TEST(a_slab_waits_for_a_descriptor_and_the_client_is_told)
+{
+	enum { CLIENTS = 128, COUNT = 120 };
+	struct tierd *others[CLIENTS];
+	struct tierd_view v[COUNT];
+	tierd_tensor h;
+	int n = 0, held = 0, rc = 0;
+
+	s->before_exec = few_descriptors;
+	begin("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: cuda, size: 256MiB, slab: 2MiB, devices: [0]}\n"
+	      "  dram: {size: 320MiB}\n");
+	ck_assert(system_log_has(s, "hbm may have 128 slabs, and only "));
+	while (n < CLIENTS && tierd_open(s->socket, "flood", 0, &others[n]) == 0)
+		n++;
+	ck_assert(n > 2 && n < CLIENTS);
+	for (; held < COUNT; held++) {
+		h = make(MIB(2));
+		rc = tierd_acquire(t, h, 0, TIERD_WRITE, NS_PER_S, &v[held]);
+		if (rc < 0)
+			break;
+		memset(v[held].data, held + 1, v[held].bytes);
+	}
+	ck_assert_msg(rc == -ETIMEDOUT && held >= 8, "%d after %d: %s", rc, held, tierd_error(t));
+	ck_assert_msg(strstr(tierd_error(t), "no descriptor is free for it"), "%s", tierd_error(t));
+	ck_assert(system_log_has(s, "no more is to be had now: backing of "));
+	while (n > 0)
+		tierd_close(others[--n]);
+	v[held] = hold(h, 0, TIERD_WRITE);
+	memset(v[held].data, held + 1, v[held].bytes);
+	for (; held >= 0; held--) {
+		ck_assert(system_bytes_are(v[held].data, (unsigned char)(held + 1), v[held].bytes));
+		tierd_release(t, &v[held]);
+	}
+	end();
+}
+END_TEST
+
 static void lost_early(void)
 {
 	setenv("FAKE_CUDA_LOSE", "0:16", 1);
@@ -243,4 +293,6 @@ END_TEST
 
 UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_gpus_and_back,
 	  gpus_that_have_nothing_to_do_sleep, bytes_stay_whole_on_gpus,
-	  a_gpu_without_memory_is_full_for_a_while, a_lost_gpu_takes_what_stood_there_alone)
+	  a_gpu_without_memory_is_full_for_a_while,
+	  a_slab_waits_for_a_descriptor_and_the_client_is_told,
+	  a_lost_gpu_takes_what_stood_there_alone)

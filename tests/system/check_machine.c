@@ -25,8 +25,10 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/nofile.h"
 #include "libclient/tierd.h"
 #include "tests/system/system.h"
+#include "tests/system/wire.h"
 
 #define SMALL                                    \
 	"tensors: 4Ki\n"                         \
@@ -247,6 +249,109 @@ START_TEST(at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_o
 }
 END_TEST
 
+/* Every slab of hbm is wanted at once, one after the other, while others take every descriptor that
+ * they are let have: as clients, and without a word. */
+#define GROWING                                   \
+	"tensors: 4Ki\n"                          \
+	"tiers:\n"                                \
+	"  hbm: {backend: memory, size: 16MiB}\n" \
+	"  dram: {size: 32MiB}\n"                 \
+	"  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
+#define SLABS 8u
+
+static unsigned flood(struct tierd **ret, struct wire *silent)
+{
+	unsigned n = 0;
+	int rc;
+
+	while (n < FEW && (rc = tierd_open(s->socket, "flood", 0, &ret[n])) == 0)
+		n++;
+	ck_assert_msg(n > 0 && n < FEW && rc == -EMFILE, "%u clients, then %d: %s", n, rc,
+		      tierd_error(NULL));
+	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "descriptors"));
+	for (unsigned i = 0; i < FEW; i++)
+		ck_assert_int_eq(wire_connect(s->socket, &silent[i]), 0);
+	return n;
+}
+
+START_TEST(clients_take_no_descriptor_that_hbm_will_want)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { MIB(2) } };
+	struct tierd *first, *others[FEW];
+	struct tierd_view v[SLABS];
+	struct wire silent[FEW];
+	struct nofile open_fds[SLABS];
+	struct err err = ERR_INIT;
+	tierd_tensor h[SLABS];
+	unsigned n;
+
+	system_prepare(s, GROWING);
+	s->before_exec = few_descriptors;
+	system_launch(s);
+	ck_assert_int_eq(tierd_open(s->socket, "first", 0, &first), 0);
+	n = flood(others, silent);
+	for (unsigned i = 0; i < SLABS; i++) {
+		ck_assert_int_eq(tierd_create(first, &spec, 1, &h[i]), 0);
+		if (tierd_acquire(first, h[i], 0, TIERD_WRITE, 20 * (int64_t)NS_PER_S, &v[i]) < 0)
+			system_fail(s, "slab %u: %s", i, tierd_error(first));
+		memset(v[i].data, (int)i + 1, v[i].bytes);
+		ck_assert_int_eq(nofile_read(&open_fds[i], &err), 0);
+	}
+	/* Nor does a slab that is mapped cost its client any; the first opened the driver. */
+	ck_assert_uint_eq(open_fds[SLABS - 1].open, open_fds[0].open);
+	for (unsigned i = 0; i < SLABS; i++) {
+		ck_assert(system_bytes_are(v[i].data, (unsigned char)(i + 1), v[i].bytes));
+		tierd_release(first, &v[i]);
+	}
+	for (unsigned i = 0; i < FEW; i++)
+		wire_close(&silent[i]);
+	while (n > 0)
+		tierd_close(others[--n]);
+	tierd_close(first);
+	system_stop(s);
+}
+END_TEST
+
+static void too_few_descriptors(void)
+{
+	struct rlimit few = { 32, 32 };
+
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		_exit(99);
+}
+
+START_TEST(with_32_descriptors_it_says_what_it_needs)
+{
+	int status = 0;
+
+	system_prepare(s, SMALL);
+	s->before_exec = too_few_descriptors;
+	ck_assert(!system_tries(s, &status));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != STATUS_OVER ||
+	    !system_log_has(s, "RLIMIT_NOFILE allows 32 descriptors, tierd needs 64 at least"))
+		system_fail(s, "wait status %d", status);
+	system_stop(s);
+}
+END_TEST
+
+static void soft_limit(void)
+{
+	struct rlimit soft = { 32, 4096 };
+
+	if (setrlimit(RLIMIT_NOFILE, &soft) < 0)
+		_exit(99);
+}
+
+START_TEST(a_soft_limit_is_raised)
+{
+	system_prepare(s, SMALL);
+	s->before_exec = soft_limit;
+	system_launch(s);
+	use_by_a_client_of_its_own();
+	system_stop(s);
+}
+END_TEST
+
 static void small_stack(void)
 {
 	struct rlimit stack = { KIB(256), KIB(256) };
@@ -271,4 +376,5 @@ END_TEST
 UNIT_MAIN("machine", a_refused_system_call_is_done_without_or_named,
 	  a_plain_user_with_8_mib_of_lockable_memory_is_served,
 	  at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on,
-	  a_stack_of_256_kib_is_enough)
+	  clients_take_no_descriptor_that_hbm_will_want, with_32_descriptors_it_says_what_it_needs,
+	  a_soft_limit_is_raised, a_stack_of_256_kib_is_enough)

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/nofile.h"
 #include "base/compiler.h"
 #include "tests/unit/server_rig.h"
 
@@ -272,6 +273,47 @@ START_TEST(without_descriptors_the_answer_says_so_and_later_ones_get_in)
 }
 END_TEST
 
+/* What is kept for the daemon's own needs, no client gets: neither by connecting nor by silence. */
+START_TEST(beyond_the_descriptors_for_clients_the_answer_says_so)
+{
+	struct wire w[3], silent, late[2];
+	struct nofile before, after;
+	struct err err = ERR_INIT;
+
+	rig_connections_max = 3;
+	rig_start(&rig);
+	for (unsigned i = 0; i < 2; i++)
+		rig_client(&rig, &w[i]);
+	ck_assert_int_eq(wire_connect(rig.socket, &silent), 0);
+	rig_run(&rig);
+	for (unsigned i = 0; i < ARRAY_SIZE(late); i++) {
+		ck_assert_int_eq(wire_connect(rig.socket, &late[i]), 0);
+		ck_assert_int_eq(wire_hello(&late[i], "unit"), 0);
+		rig_run(&rig);
+		ck_assert_int_eq(wire_receive(&late[i]), -EMFILE);
+		ck_assert_ptr_nonnull(strstr(late[i].reply.text, "no descriptors left"));
+		wire_close(&late[i]);
+	}
+	rig_run(&rig);
+	/* One at most is let in to be told, however many stand there. */
+	ck_assert_int_eq(nofile_read(&before, &err), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(late); i++)
+		ck_assert_int_eq(wire_connect(rig.socket, &late[i]), 0);
+	rig_run(&rig);
+	rig_run(&rig);
+	ck_assert_int_eq(nofile_read(&after, &err), 0);
+	ck_assert_uint_eq(after.open, before.open + ARRAY_SIZE(late) + 1);
+	wire_close(&silent);
+	for (unsigned i = 0; i < ARRAY_SIZE(late); i++)
+		wire_close(&late[i]);
+	rig_run(&rig);
+	rig_client(&rig, &w[2]);
+	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
+		wire_close(&w[i]);
+	rig_stop(&rig);
+}
+END_TEST
+
 /* ---- life and death ------------------------------------------------------------------------ */
 
 START_TEST(a_hangup_stops_a_client_and_only_its_bye_or_end_kills_it)
@@ -427,6 +469,7 @@ UNIT_MAIN("daemon_server", a_hello_is_answered_with_all_segments,
 	  other_messages_and_a_second_hello_drop_the_client,
 	  a_client_that_sends_descriptors_is_dropped_and_they_are_closed,
 	  beyond_max_clients_the_answer_says_so,
+	  beyond_the_descriptors_for_clients_the_answer_says_so,
 
 	  without_descriptors_the_answer_says_so_and_later_ones_get_in,
 	  a_hangup_stops_a_client_and_only_its_bye_or_end_kills_it,

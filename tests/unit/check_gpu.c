@@ -11,8 +11,10 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/nofile.h"
 #include "tiers/gpu_inside.h"
 
 /* ---- which GPU and how much ------------------------------------------------------------------ */
@@ -196,6 +198,74 @@ START_TEST(a_full_device_is_no_memory_and_leaves_nothing_behind)
 	gpu_rig_close(&rig);
 	ck_assert_int_eq(gpu_rig_run(&full, &x), 0);
 	gpu_rig_close(&full);
+}
+END_TEST
+
+/* So many can be opened, and not one more. */
+static void leave_fds(unsigned n)
+{
+	struct nofile now = { 0 };
+	struct err err = ERR_INIT;
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 3;
+	do {
+		limit.rlim_cur++;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		ck_assert_int_eq(nofile_read(&now, &err), 0);
+	} while (now.limit - now.open < n);
+	ck_assert_uint_eq(now.limit - now.open, n);
+}
+
+START_TEST(without_a_descriptor_there_is_no_slab_and_it_says_so)
+{
+	struct gpu_rig rig = gpu_rig_new(0);
+	struct xfer x = { .op = XFER_BACK, .bytes = RIG_SLAB, .offset = RIG_SLAB };
+
+	ck_assert_uint_eq(rig.tier->base.later_fds, RIG_SLABS);
+	ck_assert_int_eq(gpu_rig_back(&rig, 0, 1), 0);
+	leave_fds(0);
+	ck_assert_int_eq(gpu_rig_run(&rig, &x), -EMFILE);
+	ck_assert_str_eq(x.cause, "backing of 16777216 bytes at 0x1000000: hbm0: "
+				  "no descriptor is free for it");
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), RIG_SLAB);
+	leave_fds(1);
+	ck_assert_int_eq(gpu_rig_run(&rig, &x), 0);
+	leave_fds(8);
+	gpu_rig_close(&rig);
+}
+END_TEST
+
+/* The driver has its own name for it, and what it made for the export goes again. */
+START_TEST(a_slab_that_cannot_be_exported_is_not_kept)
+{
+	struct gpu_rig rig = gpu_rig_new(0);
+	struct xfer x = { .op = XFER_BACK, .bytes = RIG_SLAB, .offset = RIG_SLAB };
+
+	fake_cuda_fail("cuMemExportToShareableHandle", 1, CUDA_ERROR_OPERATING_SYSTEM);
+	ck_assert_int_eq(gpu_rig_run(&rig, &x), -EIO);
+	ck_assert_ptr_nonnull(strstr(x.cause, "hbm0: CUDA_ERROR_OPERATING_SYSTEM"));
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), 0);
+	ck_assert_int_eq(gpu_rig_run(&rig, &x), 0);
+	gpu_rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_context_is_not_begun_with_too_few_descriptors)
+{
+	struct gpu_config config = { .size.bytes = MIB(64) };
+	struct err err = ERR_INIT;
+	struct tier *t;
+
+	ck_assert_int_eq(gpu_ops.count(&config, &err), 2); /* the driver has what it takes */
+	leave_fds(20);
+	ck_assert_int_eq(gpu_ops.open(&config, 0, NULL, &t, &err), -EMFILE);
+	ck_assert_ptr_nonnull(
+		strstr(err.text, "hbm0: about 24 descriptors are wanted, 20 are free"));
+	leave_fds(24);
+	ck_assert_int_eq(gpu_ops.open(&config, 0, NULL, &t, &err), 0);
+	gpu_ops.close(t);
 }
 END_TEST
 
@@ -443,18 +513,18 @@ START_TEST(two_gpus_keep_their_bytes_apart)
 }
 END_TEST
 
-UNIT_MAIN_WITH(gpu_rig_begin, gpu_rig_end, "gpu",
-	       every_gpu_is_a_tier_that_takes_nothing_before_it_is_used,
-	       gpus_are_chosen_by_ordinal_and_by_uuid,
-	       a_gpu_that_is_not_there_is_refused_with_those_that_are,
-	       sizes_that_do_not_fit_are_refused_with_both_numbers,
-	       slabs_are_a_quarter_of_the_size_within_limits,
-	       a_slab_comes_with_a_descriptor_and_goes_whole,
-	       a_full_device_is_no_memory_and_leaves_nothing_behind,
-	       what_has_come_back_is_all_there_and_nothing_comes_back_before,
-	       copies_are_split_where_registrations_meet,
-	       a_rate_that_was_seen_once_is_not_believed_for_ever,
-	       pieces_that_continue_each_other_are_one_copy,
-	       zeros_and_copies_inside_use_copies_alone,
-	       a_demand_waits_for_a_bounded_part_of_what_is_less_urgent,
-	       two_gpus_keep_their_bytes_apart)
+UNIT_MAIN_WITH(
+	gpu_rig_begin, gpu_rig_end, "gpu", every_gpu_is_a_tier_that_takes_nothing_before_it_is_used,
+	gpus_are_chosen_by_ordinal_and_by_uuid,
+	a_gpu_that_is_not_there_is_refused_with_those_that_are,
+	sizes_that_do_not_fit_are_refused_with_both_numbers,
+	slabs_are_a_quarter_of_the_size_within_limits,
+	a_slab_comes_with_a_descriptor_and_goes_whole,
+	a_full_device_is_no_memory_and_leaves_nothing_behind,
+	without_a_descriptor_there_is_no_slab_and_it_says_so,
+	a_slab_that_cannot_be_exported_is_not_kept, a_context_is_not_begun_with_too_few_descriptors,
+	what_has_come_back_is_all_there_and_nothing_comes_back_before,
+	copies_are_split_where_registrations_meet,
+	a_rate_that_was_seen_once_is_not_believed_for_ever,
+	pieces_that_continue_each_other_are_one_copy, zeros_and_copies_inside_use_copies_alone,
+	a_demand_waits_for_a_bounded_part_of_what_is_less_urgent, two_gpus_keep_their_bytes_apart)

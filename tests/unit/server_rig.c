@@ -67,9 +67,13 @@ static unsigned rig_arenas(struct server_arena *ret)
 	return 2;
 }
 
+uint64_t rig_connections_max = 1024;
+
 void rig_start(struct rig *rig)
 {
-	struct server_params params = { .clients_max = 3, .clients_per_uid_max = 8 };
+	struct server_params params = { .clients_max = 3,
+					.clients_per_uid_max = 8,
+					.connections_max = rig_connections_max };
 	struct err err = ERR_INIT;
 
 	memset(rig, 0, sizeof(*rig));
