@@ -104,8 +104,8 @@ enum tierd_access {
 
 /** Flag of struct tierd_spec: its host replica stands in the zone of dram that this library
  * registers with CUDA (once, at the first use), so that tierd_read_into() and tierd_write_from()
- * copy at full speed. -ENOTSUP from tierd_create() where the daemon has no such zone
- * (tiers.dram.zone). */
+ * copy at full speed. From tierd_create() -ENOTSUP where the daemon has no such zone
+ * (tiers.dram.zone), -ENOSPC where the tensor could never stand in it. */
 #define TIERD_DEVICE_COPY 1
 
 #define TIERD_NAME_MAX 255 /**< bytes of a name, without its end */

@@ -100,6 +100,27 @@ static int admit_small(struct engine *e, uint64_t bytes, bool zoned, struct err 
 		       SMALL_BYTES, zoned ? "the zone of dram" : "dram", (unsigned long long)most);
 }
 
+/* What dram can never hold has its home on nvme, and copies reach it there. Those of devices reach
+ * the zone alone, so a tensor made for them has to fit into it. */
+static int admit_large(struct engine *e, uint64_t bytes, bool zoned, struct err *err)
+{
+	uint64_t dram = admission_dram_for_moves(e, zoned);
+	uint64_t nvme = capacity_of(e, TIER_KIND_NVME);
+
+	if (rounded(bytes) <= dram)
+		return 0;
+	if (zoned)
+		return err_set(err, ENOSPC,
+			       "a tensor of %llu bytes for copies of devices does not fit the zone "
+			       "of dram, which has %llu for it",
+			       (unsigned long long)bytes, (unsigned long long)dram);
+	if (rounded(bytes) + e->block_bytes <= nvme)
+		return 0;
+	return err_set(
+		err, ENOSPC, "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
+		(unsigned long long)bytes, (unsigned long long)dram, (unsigned long long)nvme);
+}
+
 /* What has to be on nvme of one part, at the worst, with `want` bytes more. */
 static uint64_t overflow(const struct engine *e, bool zoned, uint64_t want, uint64_t bytes)
 {
@@ -122,20 +143,15 @@ static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint
 int admission_check(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
 {
 	bool zoned = (s->flags & SPEC_DEVICE_COPY) != 0;
-	uint64_t want = charge(e, s->class_, bytes), nvme = capacity_of(e, TIER_KIND_NVME), excess;
+	uint64_t want = charge(e, s->class_, bytes), excess;
 	uint64_t committed = e->part[zoned].committed_bytes;
+	int rc;
 
 	if (zoned && e->zone == DEVICE_NONE)
 		return err_set(err, ENOTSUP, "dram has no zone for copies of devices");
-	if (bytes >= SMALL_BYTES && rounded(bytes) > admission_dram_for_moves(e, zoned) &&
-	    rounded(bytes) + e->block_bytes > nvme)
-		return err_set(err, ENOSPC,
-			       "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
-			       (unsigned long long)bytes,
-			       (unsigned long long)admission_dram_for_moves(e, zoned),
-			       (unsigned long long)nvme);
-	if (bytes < SMALL_BYTES && admit_small(e, bytes, zoned, err) < 0)
-		return -ENOSPC;
+	rc = (bytes < SMALL_BYTES ? admit_small : admit_large)(e, bytes, zoned, err);
+	if (rc < 0)
+		return rc;
 	excess = too_much(e, zoned, want, bytes);
 	if (excess > 0 && (e->part[0].largest_stale || e->part[1].largest_stale)) {
 		count_largest(e);

@@ -129,7 +129,8 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 		add_extent(e, sums, dram_of(e, r), r->dram_node, tensor);
 	if (map != NULL)
 		add_blocks(e, sums, map->blocks, map->count, tensor);
-	ASSERT(!(r->flags & RECORD_LARGE) || r->dram_node == EXTENT_NONE);
+	ASSERT(!(r->flags & RECORD_LARGE) ||
+	       (r->dram_node == EXTENT_NONE && !(r->flags & RECORD_ZONED)));
 	ASSERT(!(r->sources & SOURCE_HBM) || r->hbm_node != EXTENT_NONE);
 	ASSERT(!(r->sources & SOURCE_DRAM) || r->dram_node != EXTENT_NONE);
 	ASSERT(!(r->sources & SOURCE_NVME) || map != NULL);

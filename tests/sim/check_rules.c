@@ -140,22 +140,6 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 }
 END_TEST
 
-static void hint(struct rig *r, struct wire_handle t, uint8_t place)
-{
-	struct err err = ERR_INIT;
-
-	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[0].holder, &t, 1, place,
-					 r->world.now_ns, &err),
-			 0);
-	engine_check(r->world.engine);
-}
-
-static bool stands_at(struct rig *r, struct wire_handle t, uint8_t place)
-{
-	return word0_state(rig_word0(r, t)) == STATE_RESIDENT &&
-	       word0_place(rig_word0(r, t)) == place;
-}
-
 START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
@@ -163,26 +147,23 @@ START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
 	struct wire_handle large = rig_create(r, 0, WORLD_HBM / 2);
 	struct wire_handle as_large = rig_create(r, 0, WORLD_HBM / 2);
 	struct wire_handle small[3];
-	struct err err = ERR_INIT;
 
 	rig_pin(r, 0, kept, 0, ACCESS_READ);
-	hint(r, large, 0);
-	hint(r, as_large, 0);
+	rig_hint(r, 0, large, 0);
+	rig_hint(r, 0, as_large, 0);
 	for (unsigned i = 0; i < ARRAY_SIZE(small); i++) {
 		small[i] = rig_create(r, 0, WORLD_HBM / 16 >> i);
-		hint(r, small[i], i == 1);
+		rig_hint(r, 0, small[i], i == 1);
 	}
 	rig_settle(r, 10);
 	for (unsigned i = 0; i < ARRAY_SIZE(small); i++)
-		ck_assert(stands_at(r, small[i], i == 1));
+		ck_assert(rig_stands_at(r, small[i], i == 1));
 	ck_assert_int_eq(word0_state(rig_word0(r, large)), STATE_ABSENT);
 	/* It has waited for its room, and before the later one of its size. */
 	rig_unpin(r, 0, kept, ACCESS_READ);
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &kept, 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 0, kept);
 	rig_settle(r, 10);
-	ck_assert(stands_at(r, large, 0));
+	ck_assert(rig_stands_at(r, large, 0));
 	ck_assert_int_eq(word0_state(rig_word0(r, as_large)), STATE_ABSENT);
 	rig_close(r);
 }
@@ -336,114 +317,9 @@ START_TEST(small_tensors_leave_room_for_the_largest_that_dram_holds)
 	ck_assert(r->client[1].answered[2]);
 	ck_assert_int_eq(r->client[1].result[2], -ENOSPC);
 	/* Nor do hints bring it, whatever room there is just now: small ones may come. */
-	hint(r, bigger, HOST);
+	rig_hint(r, 0, bigger, HOST);
 	rig_settle(r, 100);
 	ck_assert_int_eq(word0_state(rig_word0(r, bigger)), STATE_ABSENT);
-	rig_close(r);
-}
-END_TEST
-
-static int create(struct rig *r, uint64_t bytes, uint64_t flags, struct wire_handle *ret)
-{
-	struct engine_spec spec = { .ndim = 1, .shape = { bytes }, .flags = flags };
-	struct err err = ERR_INIT;
-
-	return engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, ret,
-				     r->world.now_ns, &err);
-}
-
-START_TEST(a_hint_for_the_zone_is_in_nobodys_way_elsewhere_in_dram)
-{
-	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .zone = true });
-	struct wire_handle t[3], other = rig_create(r, 0, WORLD_ZONE / 2);
-
-	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
-		ck_assert_int_eq(create(r, WORLD_ZONE / 2, SPEC_DEVICE_COPY, &t[i]), 0);
-	rig_pin(r, 0, t[0], HOST, ACCESS_READ);
-	rig_pin(r, 0, t[1], HOST, ACCESS_READ);
-	hint(r, t[2], HOST);
-	hint(r, other, HOST);
-	rig_settle(r, 10);
-	ck_assert(stands_at(r, other, HOST));
-	ck_assert_int_eq(word0_state(rig_word0(r, t[2])), STATE_ABSENT);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(tensors_for_devices_stand_in_the_zone_and_others_do_not)
-{
-	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .zone = true });
-	struct wire_handle t[2];
-	char *at[2];
-
-	ck_assert_int_eq(create(r, WORLD_ZONE / 2, SPEC_DEVICE_COPY, &t[0]), 0);
-	ck_assert_int_eq(create(r, WORLD_ZONE / 2, 0, &t[1]), 0);
-	/* One batch of both: all or nothing, each in its part. */
-	r->client[0].answered[1] = false;
-	engine_acquire(r->world.engine, r->client[0].holder, 1, t, 2, HOST, ACCESS_READ,
-		       ENGINE_NEVER, r->world.now_ns);
-	ck_assert_int_eq(rig_wait(r, 0, 1, 100), 0);
-	for (unsigned i = 0; i < 2; i++)
-		at[i] = rig_pin(r, 0, t[i], HOST, ACCESS_READ);
-	ck_assert(at[0] < r->world.devices[1].memory + WORLD_ZONE);
-	ck_assert(at[1] >= r->world.devices[1].memory + WORLD_ZONE);
-	for (unsigned i = 0; i < 2; i++)
-		rig_unpin(r, 0, t[i], ACCESS_READ);
-	/* Elsewhere they go as any other. */
-	rig_pin(r, 0, t[0], 0, ACCESS_READ);
-	rig_unpin(r, 0, t[0], ACCESS_READ);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(the_zone_evicts_its_own_and_leaves_the_rest_alone)
-{
-	struct rig *r = rig_open((struct world_shape){ .nvme = 2, .zone = true });
-	struct wire_handle t[4], other;
-
-	ck_assert_int_eq(create(r, WORLD_ZONE / 2, 0, &other), 0);
-	rig_pin(r, 0, other, HOST, ACCESS_READ);
-	rig_unpin(r, 0, other, ACCESS_READ);
-	for (unsigned i = 0; i < 4; i++) {
-		ck_assert_int_eq(create(r, WORLD_ZONE / 2, SPEC_DEVICE_COPY, &t[i]), 0);
-		memset(rig_pin(r, 0, t[i], HOST, ACCESS_WRITE), (int)i, WORLD_ZONE / 2);
-		rig_unpin(r, 0, t[i], ACCESS_WRITE);
-		rig_settle(r, 200);
-	}
-	ck_assert_int_eq(word0_state(rig_word0(r, other)), STATE_RESIDENT);
-	for (unsigned i = 0; i < 4; i++) {
-		ck_assert_int_eq(rig_pin(r, 0, t[i], HOST, ACCESS_READ)[7], (int)i);
-		rig_unpin(r, 0, t[i], ACCESS_READ);
-		rig_settle(r, 200);
-	}
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(the_zone_and_the_rest_share_nvme_by_what_they_cannot_hold)
-{
-	struct rig *r = rig_open((struct world_shape){ .nvme = 2, .zone = true });
-	uint64_t nvme = WORLD_NVME0 + WORLD_NVME1, piece = WORLD_ZONE / 4, zoned = 0, others = 0;
-	struct wire_handle t;
-
-	/* The zone less the largest, and half of nvme; then the rest and its share. */
-	while (zoned < WORLD_ZONE - piece + nvme / 2 && create(r, piece, SPEC_DEVICE_COPY, &t) == 0)
-		zoned += piece;
-	ck_assert_uint_eq(zoned, WORLD_ZONE - piece + nvme / 2);
-	while (create(r, piece, 0, &t) == 0)
-		others += piece;
-	ck_assert_uint_eq(others, WORLD_DRAM - WORLD_ZONE - piece + nvme / 2);
-	ck_assert_int_eq(create(r, piece, SPEC_DEVICE_COPY, &t), -ENOSPC);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(without_a_zone_there_are_no_tensors_for_it)
-{
-	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct wire_handle t;
-
-	ck_assert_int_eq(create(r, WORLD_BLOCK, SPEC_DEVICE_COPY, &t), -ENOTSUP);
 	rig_close(r);
 }
 END_TEST
@@ -451,10 +327,10 @@ END_TEST
 START_TEST(what_small_tensors_leave_no_room_for_is_refused)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct wire_handle t[2], small;
+	struct wire_handle t[2];
 
 	for (unsigned i = 0; i < 2; i++)
-		ck_assert_int_eq(create(r, WORLD_DRAM / 2 - WORLD_BLOCK, 0, &t[i]), 0);
+		t[i] = rig_create(r, 0, WORLD_DRAM / 2 - WORLD_BLOCK);
 	rig_pin(r, 1, t[0], HOST, ACCESS_READ);
 	for (unsigned i = 0; i < 2; i++) {
 		r->client[0].answered[1] = false;
@@ -463,7 +339,7 @@ START_TEST(what_small_tensors_leave_no_room_for_is_refused)
 		if (i == 0) {
 			ck_assert_int_eq(rig_wait(r, 0, 1, 1000), 0);
 			for (unsigned j = 0; j < 9; j++)
-				ck_assert_int_eq(create(r, 4095, 0, &small), 0);
+				rig_create(r, 0, 4095);
 		}
 	}
 	ck_assert(r->client[0].answered[1]);
@@ -550,17 +426,12 @@ START_TEST(who_waits_for_staging_first_gets_all_it_needs_first)
 END_TEST
 
 UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
-	  tensors_for_devices_stand_in_the_zone_and_others_do_not,
-	  the_zone_evicts_its_own_and_leaves_the_rest_alone,
-	  the_zone_and_the_rest_share_nvme_by_what_they_cannot_hold,
-	  without_a_zone_there_are_no_tensors_for_it,
 	  what_small_tensors_leave_no_room_for_is_refused,
 	  small_tensors_leave_room_for_the_largest_that_dram_holds,
 	  a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
-	  a_hint_for_the_zone_is_in_nobodys_way_elsewhere_in_dram,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
 	  who_waits_for_staging_first_gets_all_it_needs_first)

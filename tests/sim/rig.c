@@ -110,6 +110,24 @@ struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c)
 	return t;
 }
 
+void rig_destroy(struct rig *r, unsigned client, struct wire_handle t)
+{
+	struct err err = ERR_INIT;
+
+	ASSERT(engine_destroy_tensors(r->world.engine, r->client[client].holder, &t, 1,
+				      r->world.now_ns, &err) == 0);
+	engine_check(r->world.engine);
+}
+
+void rig_hint(struct rig *r, unsigned client, struct wire_handle t, uint8_t place)
+{
+	struct err err = ERR_INIT;
+
+	ASSERT(engine_prefetch(r->world.engine, r->client[client].holder, &t, 1, place,
+			       r->world.now_ns, &err) == 0);
+	engine_check(r->world.engine);
+}
+
 int rig_flush(struct rig *r, unsigned client, struct wire_handle t)
 {
 	r->client[client].answered[1] = false;
@@ -233,4 +251,11 @@ bool rig_passed(struct rig *r, unsigned client, uint64_t token)
 bool rig_pinned(struct rig *r, unsigned client, struct wire_handle t)
 {
 	return (atomic_load(&r->client[client].pins[t.index]) & PIN_ANY) != 0;
+}
+
+bool rig_stands_at(struct rig *r, struct wire_handle t, uint8_t place)
+{
+	uint64_t word0 = rig_word0(r, t);
+
+	return word0_state(word0) == STATE_RESIDENT && word0_place(word0) == place;
 }

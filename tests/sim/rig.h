@@ -40,6 +40,8 @@ struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
 /* A tensor of RIG_FILLED bytes, all of them `c`, with its front in dram. */
 #define RIG_FILLED (4 * WORLD_BLOCK)
 struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c);
+void rig_destroy(struct rig *r, unsigned client, struct wire_handle t);
+void rig_hint(struct rig *r, unsigned client, struct wire_handle t, uint8_t place);
 /* By request 1: its result, or RIG_UNANSWERED after 100 ms. */
 int rig_flush(struct rig *r, unsigned client, struct wire_handle t);
 /* For ever where `timeout_ns` is ENGINE_NEVER. */
@@ -68,5 +70,7 @@ int rig_wait(struct rig *r, unsigned client, uint32_t id, unsigned ms);
 /* Until nothing is in flight, and `ms` more. */
 void rig_settle(struct rig *r, unsigned ms);
 uint64_t rig_word0(struct rig *r, struct wire_handle t);
+/* RESIDENT. */
+bool rig_stands_at(struct rig *r, struct wire_handle t, uint8_t place);
 
 #endif
