@@ -396,14 +396,10 @@ START_TEST(a_tensor_destroyed_under_a_filling_pin_still_comes)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = rig_create_filled(r, 0, 'x');
-	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at = pin_filling(r, 0, t, ACCESS_READ, &token);
 
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t, 1,
-						r->world.now_ns, &err),
-			 0);
-	engine_check(r->world.engine);
+	rig_destroy(r, 0, t);
 	rig_settle(r, 5);
 	ck_assert(rig_passed(r, 0, token));
 	ck_assert_uint_eq(atomic_load(&fence_of(r, 0, token)->failed_at), 0);
@@ -420,12 +416,9 @@ START_TEST(a_tensor_destroyed_before_its_pin_fails_the_fence)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = rig_create_filled(r, 0, 'x');
-	struct err err = ERR_INIT;
 
 	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t, 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 0, t);
 	rig_settle(r, 5);
 	ck_assert(rig_passed(r, 0, r->client[0].value[2]));
 	ck_assert_int_eq(fence_of(r, 0, r->client[0].value[2])->result, -ESTALE);
@@ -438,13 +431,10 @@ START_TEST(a_prefetch_that_was_joined_fails_as_any_fill)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = create_stored(r, 0, 'x');
-	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at;
 
-	ck_assert_int_eq(engine_prefetch(r->world.engine, r->client[1].holder, &t, 1, 0,
-					 r->world.now_ns, &err),
-			 0);
+	rig_hint(r, 1, t, 0);
 	at = pin_filling(r, 0, t, ACCESS_READ, &token);
 	r->world.fail_permille = 1000;
 	rig_settle(r, 0);
@@ -464,16 +454,13 @@ START_TEST(who_pins_what_was_destroyed_on_its_way_finds_0xff)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = rig_create_filled(r, 0, 'x');
-	struct err err = ERR_INIT;
 	uint64_t token;
 	char *at;
 
 	rig_acquire_on(r, 0, 2, &t, 1, 0, ACCESS_READ);
 	token = r->client[0].value[2];
 	ck_assert_uint_ne(token, 0);
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[1].holder, &t, 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 1, t);
 	at = rig_try(r, 0, t, 0, ACCESS_READ);
 	ck_assert_ptr_nonnull(at);
 	rig_settle(r, 200);

@@ -174,11 +174,10 @@ START_TEST(a_destroyed_tensor_is_buried_when_its_streams_are_done)
 {
 	struct rig *r = rig_open(one_gpu);
 	struct wire_handle t = rig_create_filled(r, 0, 'x');
-	struct err err = ERR_INIT;
 
 	rig_pin(r, 0, t, 0, ACCESS_READ);
 	rig_defer(r, 0, 5, t, ACCESS_READ, 1);
-	engine_destroy_tensors(r->world.engine, r->client[0].holder, &t, 1, r->world.now_ns, &err);
+	rig_destroy(r, 0, t);
 	rig_settle(r, 1000);
 	ck_assert_uint_eq(r->world.stats->tensors, 1);
 	rig_reach(r, 0, 5, 1);

@@ -105,7 +105,6 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 0 });
 	struct wire_handle fill[4], t[2];
-	struct err err = ERR_INIT;
 	char named[64];
 
 	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++) {
@@ -118,9 +117,7 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 		ck_assert(!r->client[1].answered[i]);
 	}
 	/* The second stands behind the first, which nothing lets go on. */
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[1], 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 0, t[1]);
 	ck_assert(r->client[1].answered[1]);
 	ck_assert_int_eq(r->client[1].result[1], -ESTALE);
 	snprintf(named, sizeof(named), "tensor %u:%u was destroyed", t[1].index, t[1].generation);
@@ -128,9 +125,7 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 	/* Another place's turn comes after that of the first: it is told as soon. */
 	rig_acquire(r, 2, 3, t[0], HOST, ACCESS_READ, ENGINE_NEVER);
 	ck_assert(!r->client[2].answered[3]);
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[0], 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 0, t[0]);
 	ck_assert_int_eq(r->client[1].result[0], -ESTALE);
 	ck_assert(r->client[2].answered[3]);
 	ck_assert_int_eq(r->client[2].result[3], -ESTALE);
@@ -187,12 +182,9 @@ START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 						 r->world.now_ns, &err),
 				 0);
 		engine_check(r->world.engine); /* counts the hints */
-		ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[1],
-							1, r->world.now_ns, &err),
-				 0);
+		rig_destroy(r, 0, t[1]);
 		if (i > 0)
-			engine_destroy_tensors(r->world.engine, r->client[0].holder, &t[0], 1,
-					       r->world.now_ns, &err);
+			rig_destroy(r, 0, t[0]);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
 		rig_unpin(r, 0, fill[i], ACCESS_READ);

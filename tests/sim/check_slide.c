@@ -37,11 +37,7 @@ static void put(struct rig *r, struct one *one, uint64_t bytes)
 
 static void drop(struct rig *r, struct one *one)
 {
-	struct err err = ERR_INIT;
-
-	ck_assert_int_eq(engine_destroy_tensors(r->world.engine, r->client[0].holder, &one->t, 1,
-						r->world.now_ns, &err),
-			 0);
+	rig_destroy(r, 0, one->t);
 	one->live = false;
 }
 
