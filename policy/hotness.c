@@ -39,7 +39,7 @@ struct policy {
 	struct order order;
 	double half_life_ns;
 	int64_t base; /* number of the coldest bucket: quarters of an octave since time 0 */
-	int64_t low[ORDER_TIERS][SIZES]; /* no bucket below this number holds anything */
+	int64_t low[POLICY_TIERS_MAX][SIZES]; /* no bucket below this number holds anything */
 };
 
 /* The ring's current place while a walk is on it. */
@@ -96,7 +96,7 @@ static void hotness_destroy(struct policy *p)
 /* The coldest bucket is given up: what is in it joins the next. */
 static void shift(struct policy *p)
 {
-	for (uint8_t tier = 0; tier < ORDER_TIERS; tier++)
+	for (uint8_t tier = 0; tier < p->order.slots->tiers; tier++)
 		for (unsigned size = 0; size < SIZES; size++)
 			order_splice_front(&p->order, bucket_head(p, tier, size, p->base + 1),
 					   bucket_head(p, tier, size, p->base));

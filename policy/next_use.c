@@ -39,12 +39,12 @@ struct policy {
 	uint64_t hint_life_ns;
 	uint32_t *ring; /* tensor of a position, by position % capacity */
 	uint32_t capacity;
-	uint64_t oldest, next;             /* pending positions are from oldest to before next */
-	struct seqset pending;             /* positions whose tensor waits for its use */
-	struct seqset here[ORDER_TIERS];   /* and is in this tier, and not parked */
-	struct seqset wanted[ORDER_TIERS]; /* and is hinted for this tier and not in it */
-	uint64_t used_ns;                  /* when a hint was last fulfilled */
-	double pace_ns;                    /* between two of them */
+	uint64_t oldest, next;                /* pending positions are from oldest to before next */
+	struct seqset pending;                /* positions whose tensor waits for its use */
+	struct seqset here[POLICY_TIERS_MAX]; /* and is in this tier, and not parked */
+	struct seqset wanted[POLICY_TIERS_MAX]; /* and is hinted for this tier and not in it */
+	uint64_t used_ns;                       /* when a hint was last fulfilled */
+	double pace_ns;                         /* between two of them */
 };
 
 static struct next_use_slot *slot_of(const struct policy *p, uint32_t tensor)
@@ -55,14 +55,14 @@ static struct next_use_slot *slot_of(const struct policy *p, uint32_t tensor)
 static void free_sets(struct policy *p)
 {
 	seqset_destroy(&p->pending);
-	for (unsigned i = 0; i < ORDER_TIERS; i++) {
+	for (unsigned i = 0; i < POLICY_TIERS_MAX; i++) {
 		seqset_destroy(&p->here[i]);
 		seqset_destroy(&p->wanted[i]);
 	}
 	free(p->ring);
 }
 
-static int make_sets(struct policy *p)
+static int make_sets(struct policy *p, unsigned tiers)
 {
 	int rc;
 
@@ -70,7 +70,7 @@ static int make_sets(struct policy *p)
 	if (p->ring == NULL)
 		return -ENOMEM;
 	rc = seqset_create(&p->pending, p->capacity);
-	for (unsigned i = 0; i < ORDER_TIERS && rc == 0; i++) {
+	for (unsigned i = 0; i < tiers && rc == 0; i++) {
 		rc = seqset_create(&p->here[i], p->capacity);
 		if (rc == 0)
 			rc = seqset_create(&p->wanted[i], p->capacity);
@@ -91,7 +91,7 @@ static int next_use_create(const void *config, const struct policy_slots *slots,
 	p->pace_ns = PACE_START_NS;
 	/* Twice the tensors: fulfilled positions in between need not be closed up. */
 	p->capacity = (uint32_t)MIN(MAX((uint64_t)slots->count * 2, 64), UINT32_MAX - 1);
-	rc = make_sets(p);
+	rc = make_sets(p, slots->tiers);
 	if (rc < 0) {
 		err_set(err, ENOMEM, "policy next_use: no memory for %u hints", p->capacity);
 		goto free_policy;
@@ -137,7 +137,7 @@ static void place(struct policy *p, uint32_t tensor)
 					tensor);
 		return;
 	}
-	for (uint8_t i = 0; i < ORDER_TIERS; i++) {
+	for (uint8_t i = 0; i < p->order.slots->tiers; i++) {
 		put(&p->here[i], at, i == tier);
 		put(&p->wanted[i], at, i == slot->place && i != tier);
 	}
@@ -153,7 +153,7 @@ static void unhint(struct policy *p, uint32_t tensor)
 		return;
 	ASSERT(p->ring[at] == tensor);
 	seqset_remove(&p->pending, at);
-	for (uint8_t i = 0; i < ORDER_TIERS; i++) {
+	for (uint8_t i = 0; i < p->order.slots->tiers; i++) {
 		seqset_remove(&p->here[i], at);
 		seqset_remove(&p->wanted[i], at);
 	}
@@ -348,7 +348,7 @@ static size_t next_use_prefetch(struct policy *p, const struct policy_query *q,
 	struct wish w = { .query = q, .picks = picks, .max = max };
 	uint32_t oldest;
 
-	ASSERT(q->tier < ORDER_TIERS);
+	ASSERT(q->tier < p->order.slots->tiers);
 	forget_stale(p, q->now_ns);
 	oldest = (uint32_t)(p->oldest % p->capacity);
 	if (walk_wanted(p, &w, oldest, p->capacity))

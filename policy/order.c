@@ -19,10 +19,10 @@ static struct order_link *link_of(const struct order *o, uint32_t node)
 
 int order_create(struct order *o, const struct policy_slots *slots, unsigned own, struct err *err)
 {
-	uint32_t lists = ORDER_TIERS * (ORDER_LIST_OWN + own);
+	uint32_t lists = slots->tiers * (ORDER_LIST_OWN + own);
 
 	ASSERT(slots->stride >= sizeof(struct order_slot) && slots->stride % 8 == 0);
-	ASSERT((uintptr_t)slots->base % 8 == 0);
+	ASSERT((uintptr_t)slots->base % 8 == 0 && slots->tiers <= POLICY_TIERS_MAX);
 	ASSERT(slots->count < UINT32_MAX - lists);
 	o->heads = calloc(lists, sizeof(*o->heads));
 	if (o->heads == NULL)
@@ -127,7 +127,7 @@ static void moved(struct order *o, const struct policy_event *e)
 
 	order_unlink(o, e->tensor);
 	slot->told = false;
-	slot->tier = e->tier < ORDER_TIERS && slot->bytes > 0 ? e->tier : POLICY_TIER_NONE;
+	slot->tier = e->tier < o->slots->tiers && slot->bytes > 0 ? e->tier : POLICY_TIER_NONE;
 }
 
 static void told(struct order *o, uint32_t tensor)
@@ -265,7 +265,7 @@ void order_walk_begin(struct order_walk *w)
 {
 	uint8_t tier = w->query->tier;
 
-	ASSERT(tier < ORDER_TIERS);
+	ASSERT(tier < w->order->slots->tiers);
 	w->told = order_walk_probe(w, order_head(w->order, tier, ORDER_LIST_TOLD));
 	w->parked = order_walk_probe(w, order_head(w->order, tier, ORDER_LIST_PARKED));
 }

@@ -5,7 +5,7 @@
  * picks.
  * Every operation is O(1) but the walk. Nothing is allocated after order_create(). Control thread.
  *
- * Each tier that victims() may be asked for has these lists, and as many more as a policy wants:
+ * Each tier has these lists, and as many more as a policy wants:
  *
  *   TOLD    tensors that a client said are not needed soon: they go first
  *   PARKED  tensors that stood at the cold end of MAIN but were denied when they were met: only
@@ -21,8 +21,7 @@
 
 #include "policy/policy.h"
 
-#define ORDER_TIERS  POLICY_TIER_NVME /* tiers with fronts: hbm and dram */
-#define ORDER_MISSES 4                /* denied tensors of one list that a walk asks for again */
+#define ORDER_MISSES 4 /* denied tensors of one list that a walk asks for again */
 
 enum order_list { ORDER_LIST_TOLD, ORDER_LIST_PARKED, ORDER_LIST_MAIN, ORDER_LIST_OWN };
 
@@ -35,7 +34,7 @@ struct order_slot {
 	struct order_link link;
 	uint64_t bytes;
 	uint64_t at_ns; /* what the policy dates: the last use, the arrival */
-	uint8_t tier;   /* where the front is, POLICY_TIER_NONE outside of hbm and dram */
+	uint8_t tier;   /* where the front is, POLICY_TIER_NONE: there is none */
 	uint8_t told;   /* stands in TOLD */
 	uint8_t mark;   /* the policy's own; zero when created */
 };

@@ -25,7 +25,7 @@ struct policy {
 	struct order order;
 	uint32_t fraction_permille;
 	uint64_t class_bytes; /* of all tensors, wherever they are */
-	uint64_t kept_bytes[ORDER_TIERS];
+	uint64_t kept_bytes[POLICY_TIERS_MAX];
 };
 
 static int pin_fraction_create(const void *config, const struct policy_slots *slots,
@@ -179,8 +179,8 @@ static const struct config_row pin_fraction_rows[] = {
 	  .default_text = "50%",
 	  .min = "0%",
 	  .max = "100%",
-	  .help = "Of the class's bytes: what stays in each tier whatever comes. Choose a little "
-		  "less than fits." },
+	  .help = "Of the class's bytes: what stays in each tier, on each GPU, whatever comes. "
+		  "Choose a little less than fits." },
 	CONFIG_END,
 };
 

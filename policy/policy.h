@@ -4,8 +4,8 @@
  * know of each tensor in `slot_size` bytes of its own, and answers which tensors should go
  * (victims) or come (prefetch). It has no clock (time comes in the fact), no lock, no I/O, and
  * allocates nothing after create. It never acts; the engine re-checks every pick. One instance a
- * class; one thread (the control thread) calls it. It never sees tiers/ or the engine: tiers are
- * small numbers.
+ * class; one thread (the control thread) calls it. It never sees tiers/ or the engine: a tier is a
+ * small number, and each GPU is one.
  */
 #ifndef TIERD_POLICY_POLICY_H
 #define TIERD_POLICY_POLICY_H
@@ -17,14 +17,9 @@
 #include "base/err.h"
 #include "config/config.h"
 
-/* Tiers as policies see them: upper ones first. NONE: no replica there, or nowhere. */
-enum policy_tier {
-	POLICY_TIER_HBM,
-	POLICY_TIER_DRAM,
-	POLICY_TIER_NVME,
-	POLICY_TIERS,
-	POLICY_TIER_NONE = 0xff,
-};
+/* Tiers as policies see them, numbered below policy_slots.tiers. NONE: no front, or nowhere. */
+#define POLICY_TIERS_MAX 16u
+#define POLICY_TIER_NONE 0xffu
 
 enum policy_event_kind {
 	POLICY_EVENT_CREATED,  /* tensor, bytes */
@@ -36,8 +31,8 @@ enum policy_event_kind {
 	POLICY_EVENT_FREED,    /* destroyed; its slot is forgotten */
 };
 
-/* MOVED tells residency: a tensor stands, at any time, in at most one tier of those that victims()
- * can be asked for (hbm, dram) as a *front*. from/to are POLICY_TIER_NONE where there is none. */
+/* MOVED tells residency: a tensor stands, at any time, in at most one tier as a *front*. from/to
+ * are POLICY_TIER_NONE where there is none. */
 struct policy_event {
 	enum policy_event_kind kind;
 	uint8_t tier, from;
@@ -79,6 +74,7 @@ struct policy_slots {
 	void *base;
 	size_t stride;
 	uint32_t count; /* tensors at most */
+	uint8_t tiers;  /* POLICY_TIERS_MAX at most */
 };
 
 struct policy; /* each policy defines its own */

@@ -23,9 +23,8 @@
 #include "daemon/engine/slabs.h"
 #include "daemon/engine/tensor.h"
 
-_Static_assert((int)POLICY_TIER_HBM == (int)TIER_KIND_HBM &&
-		       (int)POLICY_TIER_NVME == (int)TIER_KIND_NVME,
-	       "policies and tiers number alike");
+_Static_assert(ENGINE_DEVICES_MAX <= POLICY_TIERS_MAX && DEVICE_NONE == POLICY_TIER_NONE,
+	       "a device is a tier to policies");
 _Static_assert((int)STATS_TIERS == (int)TIER_KINDS && (int)STATS_CLASSES == (int)ENGINE_CLASSES,
 	       "the stats page has a row a tier and class");
 _Static_assert(STATS_DEVICES == ENGINE_DEVICES_MAX, "a row a device");
@@ -127,7 +126,8 @@ static int open_policies(struct engine *e, struct err *err)
 	}
 	e->policy_slots = (struct policy_slots){ .base = e->slots,
 						 .stride = stride,
-						 .count = e->params.tensors };
+						 .count = e->params.tensors,
+						 .tiers = (uint8_t)e->device_count };
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
 		const struct engine_class *class_ = &e->params.class_[c];
 		int rc = class_->policy->create(class_->policy_config, &e->policy_slots,

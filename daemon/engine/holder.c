@@ -198,6 +198,5 @@ void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t pla
 	r->flags &= (uint16_t)~RECORD_HINTED;
 	if ((access & ACCESS_DISCARD) != 0 && state_of(e, index) == STATE_RESIDENT)
 		front_settle(e, index); /* before a reader has to ask for it */
-	policy_tell(e, index, POLICY_EVENT_USED, (uint8_t)device_kind(e, device), POLICY_TIER_NONE,
-		    access);
+	policy_tell(e, index, POLICY_EVENT_USED, device, POLICY_TIER_NONE, access);
 }

@@ -141,8 +141,8 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 				     t[i].generation);
 			continue;
 		}
-		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, (uint8_t)device_kind(e, device),
-			    POLICY_TIER_NONE, 0);
+		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH,
+			    device_at(e, record_of(e, t[i].index), device), POLICY_TIER_NONE, 0);
 		if (add_hint(e, device, t[i]) < 0)
 			return err_set(err, ENOMEM, "no memory for a hint");
 	}

@@ -85,7 +85,7 @@ static struct policy_cost cost_of(const struct engine *e, uint8_t device)
 static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struct picks *ret)
 {
 	struct asked asked = { e, device, &ret->asked };
-	struct policy_query query = { .tier = (uint8_t)device_kind(e, device),
+	struct policy_query query = { .tier = device,
 				      .need_bytes = bytes,
 				      .now_ns = e->now_ns,
 				      .cost = cost_of(e, device),

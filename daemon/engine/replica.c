@@ -251,13 +251,11 @@ void front_set(struct engine *e, uint32_t tensor, uint8_t device)
 {
 	struct record *r = record_of(e, tensor);
 	uint8_t was = r->front;
-	uint8_t from = was == DEVICE_NONE ? POLICY_TIER_NONE : (uint8_t)device_kind(e, was);
-	uint8_t to = device == DEVICE_NONE ? POLICY_TIER_NONE : (uint8_t)device_kind(e, device);
 
 	r->front = device;
 	shadow_update(e, tensor);
 	if (was != device)
-		policy_tell(e, tensor, POLICY_EVENT_MOVED, to, from, 0);
+		policy_tell(e, tensor, POLICY_EVENT_MOVED, device, was, 0);
 }
 
 /* Where clients are to look for the tensor in this state: where a fill brings it, from the moment

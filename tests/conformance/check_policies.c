@@ -34,8 +34,8 @@ static uint32_t random_below(uint32_t n)
 
 static uint8_t random_tier(void)
 {
-	static const uint8_t tiers[] = { POLICY_TIER_HBM, POLICY_TIER_DRAM, POLICY_TIER_DRAM,
-					 POLICY_TIER_NVME, POLICY_TIER_NONE };
+	static const uint8_t tiers[] = { WORLD_TIER_HBM, WORLD_TIER_DRAM, WORLD_TIER_DRAM,
+					 WORLD_TIER_NVME, POLICY_TIER_NONE };
 
 	return tiers[random_below(ARRAY_SIZE(tiers))];
 }
@@ -66,7 +66,7 @@ static void random_event(struct world *w)
 		break;
 	case 3:
 	case 4:
-		world_hint(w, t, random_below(2) ? POLICY_TIER_HBM : POLICY_TIER_DRAM);
+		world_hint(w, t, random_below(2) ? WORLD_TIER_HBM : WORLD_TIER_DRAM);
 		break;
 	case 5:
 	case 6:
@@ -127,7 +127,7 @@ static uint64_t check_picks(const struct world *w, const struct policy_pick *pic
 
 static size_t check_victims(struct world *w, struct policy_pick *picks)
 {
-	uint8_t tier = random_below(2) ? POLICY_TIER_HBM : POLICY_TIER_DRAM;
+	uint8_t tier = random_below(2) ? WORLD_TIER_HBM : WORLD_TIER_DRAM;
 	uint64_t there = takeable_bytes(w, tier), bytes;
 	uint64_t need = random_u64() % (there + there / 8 + 2);
 	size_t max = 1 + random_below(PICKS_MAX), n = world_victims(w, tier, need, picks, max);
@@ -144,7 +144,7 @@ static size_t check_victims(struct world *w, struct policy_pick *picks)
 
 static size_t check_prefetch(struct world *w, struct policy_pick *picks)
 {
-	uint8_t tier = random_below(2) ? POLICY_TIER_HBM : POLICY_TIER_DRAM;
+	uint8_t tier = random_below(2) ? WORLD_TIER_HBM : WORLD_TIER_DRAM;
 	uint64_t budget = 1ull << random_below(40);
 	size_t max = 1 + random_below(PICKS_MAX), n = world_prefetch(w, tier, budget, picks, max);
 
@@ -235,10 +235,10 @@ START_TEST(a_walk_meets_only_what_the_tier_holds)
 		world_open(&w, ops->name, 10000, NULL, NULL);
 		for (uint32_t i = 0; i < 10000; i++) {
 			world_create(&w, i, MIB(1));
-			world_move(&w, i, i % 20 == 0 ? POLICY_TIER_DRAM : POLICY_TIER_NVME);
-			world_hint(&w, i, POLICY_TIER_DRAM);
+			world_move(&w, i, i % 20 == 0 ? WORLD_TIER_DRAM : WORLD_TIER_NVME);
+			world_hint(&w, i, WORLD_TIER_DRAM);
 		}
-		n = world_victims(&w, POLICY_TIER_DRAM, MIB(25), picks, ARRAY_SIZE(picks));
+		n = world_victims(&w, WORLD_TIER_DRAM, MIB(25), picks, ARRAY_SIZE(picks));
 		ck_assert_uint_eq(n, 25);
 		ck_assert_msg(w.visits < 2 * n, "%s: %lu visits", ops->name,
 			      (unsigned long)w.visits);
@@ -258,12 +258,12 @@ START_TEST(pinned_tensors_are_not_met_in_every_walk)
 		world_open(&w, ops->name, 4000, NULL, NULL);
 		for (uint32_t i = 0; i < 4000; i++) {
 			world_create(&w, i, MIB(1));
-			world_move(&w, i, POLICY_TIER_DRAM);
+			world_move(&w, i, WORLD_TIER_DRAM);
 			w.tensors[i].denied = i < 2000;
 		}
 		for (uint32_t i = 0; i < 500; i++) {
-			ck_assert_uint_eq(world_victims(&w, POLICY_TIER_DRAM, 1, &pick, 1), 1);
-			world_move(&w, pick.tensor, POLICY_TIER_NVME);
+			ck_assert_uint_eq(world_victims(&w, WORLD_TIER_DRAM, 1, &pick, 1), 1);
+			world_move(&w, pick.tensor, WORLD_TIER_NVME);
 		}
 		ck_assert_msg(w.visits <= 4000 + 500 * 16, "%s: %lu visits", ops->name,
 			      (unsigned long)w.visits);
@@ -283,18 +283,18 @@ START_TEST(a_brief_walk_meets_few_of_those_that_were_denied)
 		world_open(&w, ops->name, 4500, NULL, NULL);
 		for (uint32_t i = 0; i < 4000; i++) {
 			world_create(&w, i, MIB(1));
-			world_move(&w, i, POLICY_TIER_HBM);
+			world_move(&w, i, WORLD_TIER_HBM);
 			w.tensors[i].denied = true;
 		}
-		ck_assert_uint_eq(world_victims(&w, POLICY_TIER_HBM, MIB(2), pick, 2), 0);
+		ck_assert_uint_eq(world_victims(&w, WORLD_TIER_HBM, MIB(2), pick, 2), 0);
 		w.brief = true;
 		w.visits = 0;
 		for (uint32_t i = 4000; i < 4500; i++) {
 			world_create(&w, i, MIB(1));
-			world_move(&w, i, POLICY_TIER_HBM);
-			ck_assert_uint_eq(world_victims(&w, POLICY_TIER_HBM, MIB(2), pick, 2), 1);
+			world_move(&w, i, WORLD_TIER_HBM);
+			ck_assert_uint_eq(world_victims(&w, WORLD_TIER_HBM, MIB(2), pick, 2), 1);
 			ck_assert_uint_eq(pick[0].tensor, i);
-			world_move(&w, i, POLICY_TIER_DRAM);
+			world_move(&w, i, WORLD_TIER_DRAM);
 		}
 		ck_assert_msg(w.visits <= 500 * 32, "%s: %lu visits", ops->name,
 			      (unsigned long)w.visits);
@@ -302,7 +302,7 @@ START_TEST(a_brief_walk_meets_few_of_those_that_were_denied)
 		 * not brief. */
 		for (uint32_t i = 0; i < 4000; i++)
 			w.tensors[i].denied = false;
-		ck_assert_uint_eq(world_victims(&w, POLICY_TIER_HBM, MIB(2), pick, 2), 2);
+		ck_assert_uint_eq(world_victims(&w, WORLD_TIER_HBM, MIB(2), pick, 2), 2);
 		world_close(&w);
 	}
 }
@@ -319,14 +319,14 @@ START_TEST(what_is_denied_now_is_taken_later)
 		world_open(&w, ops->name, 100, NULL, NULL);
 		for (uint32_t i = 0; i < 100; i++) {
 			world_create(&w, i, KIB_4);
-			world_move(&w, i, POLICY_TIER_HBM);
+			world_move(&w, i, WORLD_TIER_HBM);
 			w.tensors[i].denied = true;
 		}
 		for (int i = 0; i < 3; i++)
-			ck_assert_uint_eq(world_victims(&w, POLICY_TIER_HBM, 1, picks, 100), 0);
+			ck_assert_uint_eq(world_victims(&w, WORLD_TIER_HBM, 1, picks, 100), 0);
 		for (uint32_t i = 0; i < 100; i++)
 			w.tensors[i].denied = false;
-		ck_assert_uint_eq(world_victims(&w, POLICY_TIER_HBM, 100 * KIB_4, picks, 100), 100);
+		ck_assert_uint_eq(world_victims(&w, WORLD_TIER_HBM, 100 * KIB_4, picks, 100), 100);
 		world_close(&w);
 	}
 }
@@ -344,14 +344,14 @@ START_TEST(what_a_client_does_not_need_goes_first)
 		world_open(&w, ops->name, 100, NULL, NULL);
 		for (uint32_t i = 0; i < 100; i++) {
 			world_create(&w, i, KIB_4);
-			world_move(&w, i, POLICY_TIER_DRAM);
+			world_move(&w, i, WORLD_TIER_DRAM);
 			world_use(&w, i);
 		}
 		world_evict(&w, 98);
 		world_evict(&w, 50);
 		world_evict(&w, 99);
 		world_use(&w, 50); /* needed after all */
-		n = world_victims(&w, POLICY_TIER_DRAM, 100 * KIB_4, picks, 100);
+		n = world_victims(&w, WORLD_TIER_DRAM, 100 * KIB_4, picks, 100);
 		ck_assert_uint_eq(n, 100);
 		ck_assert_uint_eq(picks[0].tensor, 98);
 		ck_assert_uint_eq(picks[1].tensor, 99);

@@ -32,6 +32,7 @@ void world_open(struct world *w, const char *policy, uint32_t count, const char 
 	ASSERT(w->ops != NULL && count > 0);
 	w->slots.stride = ALIGN_UP(w->ops->slot_size, 8) + WORLD_GUARD_BYTES;
 	w->slots.count = count;
+	w->slots.tiers = WORLD_TIERS;
 	w->slots.base = calloc(count, w->slots.stride);
 	w->tensors = calloc(count, sizeof(*w->tensors));
 	ASSERT(w->slots.base != NULL && w->tensors != NULL);
@@ -157,21 +158,21 @@ uint64_t world_resident_bytes(const struct world *w, uint8_t tier)
 
 bool world_access(struct world *w, uint32_t tensor, uint64_t room_bytes)
 {
-	bool hit = w->tensors[tensor].tier == POLICY_TIER_DRAM;
+	bool hit = w->tensors[tensor].tier == WORLD_TIER_DRAM;
 
 	if (!hit) {
-		uint64_t there = world_resident_bytes(w, POLICY_TIER_DRAM);
+		uint64_t there = world_resident_bytes(w, WORLD_TIER_DRAM);
 		uint64_t need = there + w->tensors[tensor].bytes;
 		struct policy_pick picks[64];
 		size_t n = 0;
 
 		if (need > room_bytes)
-			n = world_victims(w, POLICY_TIER_DRAM, need - room_bytes, picks,
+			n = world_victims(w, WORLD_TIER_DRAM, need - room_bytes, picks,
 					  ARRAY_SIZE(picks));
 		for (size_t i = 0; i < n; i++)
-			world_move(w, picks[i].tensor, POLICY_TIER_NVME);
-		world_move(w, tensor, POLICY_TIER_DRAM);
-		ASSERT(world_resident_bytes(w, POLICY_TIER_DRAM) <= room_bytes);
+			world_move(w, picks[i].tensor, WORLD_TIER_NVME);
+		world_move(w, tensor, WORLD_TIER_DRAM);
+		ASSERT(world_resident_bytes(w, WORLD_TIER_DRAM) <= room_bytes);
 	}
 	world_use(w, tensor);
 	return hit;

@@ -11,6 +11,9 @@
 
 #define WORLD_GUARD_BYTES 24
 
+/* No front stands on nvme: it is no tier to the policy. */
+enum { WORLD_TIER_HBM, WORLD_TIER_DRAM, WORLD_TIER_NVME, WORLD_TIERS = WORLD_TIER_NVME };
+
 struct world_tensor {
 	uint64_t bytes;
 	uint8_t tier; /* of the front or of the bytes below, POLICY_TIER_NONE: none yet */

@@ -135,6 +135,39 @@ START_TEST(whoever_waits_for_a_destroyed_tensor_is_told_at_once)
 }
 END_TEST
 
+static void use(struct rig *r, struct wire_handle t, uint8_t place)
+{
+	rig_pin(r, 0, t, place, ACCESS_READ);
+	rig_unpin(r, 0, t, ACCESS_READ);
+}
+
+/* What it has pinned and cannot give is denied; the other's tensors keep their order meanwhile. */
+START_TEST(what_is_asked_of_one_gpu_changes_nothing_at_the_other)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
+	struct wire_handle cold[6], wanted;
+
+	for (unsigned i = 0; i < 6; i++)
+		rig_pin(r, 0, rig_create(r, 0, WORLD_HBM / 8), 0, ACCESS_READ);
+	for (unsigned i = 0; i < ARRAY_SIZE(cold); i++) {
+		cold[i] = rig_create(r, 0, WORLD_HBM / 8);
+		use(r, cold[i], 1);
+	}
+	for (unsigned i = 0; i + 1 < ARRAY_SIZE(cold); i++)
+		use(r, cold[i], 1);
+	rig_acquire(r, 1, 1, rig_create(r, 0, WORLD_HBM / 2), 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), RIG_UNANSWERED);
+	use(r, cold[0], 1);
+	wanted = rig_create(r, 0, WORLD_HBM / 16 * 5); /* the watermark wants no more room */
+	rig_acquire(r, 2, 1, wanted, 1, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 2, 1, 10), 0);
+	/* The last was the coldest, and stood beside the hole. */
+	for (unsigned i = 0; i < ARRAY_SIZE(cold); i++)
+		ck_assert(rig_stands_at(r, cold[i], 1) == (i + 1 < ARRAY_SIZE(cold)));
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
@@ -423,6 +456,7 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
+	  what_is_asked_of_one_gpu_changes_nothing_at_the_other,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,

@@ -20,7 +20,7 @@ static void open_full(struct world *w, const char *policy, uint32_t count, const
 	for (uint32_t i = 0; i < count; i++)
 		world_create(w, i, TENSOR_BYTES);
 	for (uint32_t i = 0; i < count; i++) {
-		world_move(w, i, POLICY_TIER_DRAM);
+		world_move(w, i, WORLD_TIER_DRAM);
 		world_use(w, i);
 	}
 }
@@ -28,7 +28,7 @@ static void open_full(struct world *w, const char *policy, uint32_t count, const
 /* The next victims are these, in this order. */
 static void expect(struct world *w, const uint32_t *want, size_t n)
 {
-	ck_assert_uint_eq(world_victims(w, POLICY_TIER_DRAM, n * TENSOR_BYTES, picks, 64), n);
+	ck_assert_uint_eq(world_victims(w, WORLD_TIER_DRAM, n * TENSOR_BYTES, picks, 64), n);
 	for (size_t i = 0; i < n; i++)
 		ck_assert_uint_eq(picks[i].tensor, want[i]);
 }
@@ -69,7 +69,7 @@ START_TEST(lru_goes_by_last_use)
 	world_use(&w, 2);
 	EXPECT(&w, 1, 3, 4, 0, 2);
 	ck_assert_double_gt(picks[0].score, picks[4].score);
-	world_hint(&w, 1, POLICY_TIER_DRAM); /* will be needed: as good as used */
+	world_hint(&w, 1, WORLD_TIER_DRAM); /* will be needed: as good as used */
 	EXPECT(&w, 3, 4, 0, 2, 1);
 	world_close(&w);
 }
@@ -95,8 +95,8 @@ START_TEST(fifo_goes_by_arrival)
 	open_full(&w, "fifo", 4, NULL, NULL);
 	world_use(&w, 0);
 	EXPECT(&w, 0, 1, 2, 3);
-	world_move(&w, 0, POLICY_TIER_NVME);
-	world_move(&w, 0, POLICY_TIER_DRAM);
+	world_move(&w, 0, WORLD_TIER_NVME);
+	world_move(&w, 0, WORLD_TIER_DRAM);
 	EXPECT(&w, 1, 2, 3, 0);
 	world_close(&w);
 }
@@ -213,8 +213,8 @@ START_TEST(hotness_weighs_size_and_the_cost_to_bring_back)
 	world_create(&w, 1, MIB(16));
 	world_create(&w, 2, MIB(1));
 	for (uint32_t i = 0; i < 3; i++)
-		world_move(&w, i, POLICY_TIER_DRAM);
-	ck_assert_uint_eq(world_victims(&w, POLICY_TIER_DRAM, MIB(18), picks, 64), 3);
+		world_move(&w, i, WORLD_TIER_DRAM);
+	ck_assert_uint_eq(world_victims(&w, WORLD_TIER_DRAM, MIB(18), picks, 64), 3);
 	ck_assert_uint_eq(picks[0].tensor, 1);
 	ck_assert_uint_eq(picks[1].tensor, 2);
 	ck_assert_uint_eq(picks[2].tensor, 0);
@@ -228,14 +228,14 @@ START_TEST(next_use_evicts_what_is_needed_last)
 
 	open_full(&w, "next_use", 6, NULL, NULL);
 	for (uint32_t i = 0; i < 4; i++)
-		world_hint(&w, (i * 3 + 1) % 4, POLICY_TIER_DRAM); /* need: 1 0 3 2 */
+		world_hint(&w, (i * 3 + 1) % 4, WORLD_TIER_DRAM); /* need: 1 0 3 2 */
 	EXPECT(&w, 4, 5, 2, 3, 0, 1);
 	/* A use fulfils the hint. Then recency counts: after those used before, before the hinted.
 	 */
 	world_use(&w, 1);
 	EXPECT(&w, 4, 5, 1, 2, 3, 0);
 	/* Two hints before a use: the first counts. */
-	world_hint(&w, 0, POLICY_TIER_DRAM);
+	world_hint(&w, 0, WORLD_TIER_DRAM);
 	EXPECT(&w, 4, 5, 1, 2, 3, 0);
 	world_close(&w);
 }
@@ -246,7 +246,7 @@ START_TEST(next_use_forgets_hints_that_nobody_follows)
 	struct world w;
 
 	open_full(&w, "next_use", 3, "hint_life", "10s");
-	world_hint(&w, 0, POLICY_TIER_DRAM);
+	world_hint(&w, 0, WORLD_TIER_DRAM);
 	EXPECT(&w, 1, 2, 0);
 	w.now_ns += 11 * NS_PER_S;
 	EXPECT(&w, 0, 1, 2);
@@ -261,17 +261,17 @@ START_TEST(next_use_prefetches_in_the_order_of_need)
 	world_open(&w, "next_use", 8, NULL, NULL);
 	for (uint32_t i = 0; i < 8; i++) {
 		world_create(&w, i, TENSOR_BYTES);
-		world_move(&w, i, i == 5 ? POLICY_TIER_DRAM : POLICY_TIER_NVME);
+		world_move(&w, i, i == 5 ? WORLD_TIER_DRAM : WORLD_TIER_NVME);
 	}
 	for (uint32_t i = 0; i < 8; i++)
-		world_hint(&w, 7 - i, i == 3 ? POLICY_TIER_HBM : POLICY_TIER_DRAM);
+		world_hint(&w, 7 - i, i == 3 ? WORLD_TIER_HBM : WORLD_TIER_DRAM);
 	w.tensors[6].denied = true;
 	/* 5 is there, 6 denied, 4 wanted elsewhere; the budget ends it. */
-	ck_assert_uint_eq(world_prefetch(&w, POLICY_TIER_DRAM, 4 * TENSOR_BYTES - 1, picks, 64), 3);
+	ck_assert_uint_eq(world_prefetch(&w, WORLD_TIER_DRAM, 4 * TENSOR_BYTES - 1, picks, 64), 3);
 	ck_assert_uint_eq(picks[0].tensor, 7);
 	ck_assert_uint_eq(picks[1].tensor, 3);
 	ck_assert_uint_eq(picks[2].tensor, 2);
-	ck_assert_uint_eq(world_prefetch(&w, POLICY_TIER_HBM, MIB(64), picks, 64), 1);
+	ck_assert_uint_eq(world_prefetch(&w, WORLD_TIER_HBM, MIB(64), picks, 64), 1);
 	ck_assert_uint_eq(picks[0].tensor, 4);
 	world_close(&w);
 }
@@ -288,8 +288,7 @@ static uint32_t farthest(const struct world *w, const uint32_t *uses, size_t n, 
 
 		while (at < n && uses[at] != t)
 			at++;
-		if (w->tensors[t].tier == POLICY_TIER_DRAM &&
-		    (best == UINT32_MAX || at > best_at)) {
+		if (w->tensors[t].tier == WORLD_TIER_DRAM && (best == UINT32_MAX || at > best_at)) {
 			best = t;
 			best_at = at;
 		}
@@ -311,20 +310,20 @@ START_TEST(next_use_is_belady_where_everything_is_hinted)
 	for (size_t i = 0; i < ARRAY_SIZE(uses); i++) {
 		if (i % 40 == 0)
 			for (size_t j = i; j < i + 40; j++)
-				world_hint(&w, uses[j], POLICY_TIER_DRAM);
-		if (w.tensors[uses[i]].tier != POLICY_TIER_DRAM &&
-		    world_resident_bytes(&w, POLICY_TIER_DRAM) == 10 * TENSOR_BYTES) {
+				world_hint(&w, uses[j], WORLD_TIER_DRAM);
+		if (w.tensors[uses[i]].tier != WORLD_TIER_DRAM &&
+		    world_resident_bytes(&w, WORLD_TIER_DRAM) == 10 * TENSOR_BYTES) {
 			uint32_t want = farthest(&w, uses, i / 40 * 40 + 40, i);
 
-			ck_assert_uint_eq(world_victims(&w, POLICY_TIER_DRAM, 1, picks, 1), 1);
+			ck_assert_uint_eq(world_victims(&w, WORLD_TIER_DRAM, 1, picks, 1), 1);
 			/* Those not used any more this round are as far as each other. */
-			if (w.tensors[want].tier == POLICY_TIER_DRAM && picks[0].tensor != want)
+			if (w.tensors[want].tier == WORLD_TIER_DRAM && picks[0].tensor != want)
 				for (size_t j = i; j < i / 40 * 40 + 40; j++)
 					ck_assert_uint_ne(uses[j], picks[0].tensor);
-			world_move(&w, picks[0].tensor, POLICY_TIER_NVME);
+			world_move(&w, picks[0].tensor, WORLD_TIER_NVME);
 		}
-		if (w.tensors[uses[i]].tier != POLICY_TIER_DRAM)
-			world_move(&w, uses[i], POLICY_TIER_DRAM);
+		if (w.tensors[uses[i]].tier != WORLD_TIER_DRAM)
+			world_move(&w, uses[i], WORLD_TIER_DRAM);
 		world_use(&w, uses[i]);
 	}
 	world_close(&w);
