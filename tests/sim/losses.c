@@ -9,6 +9,13 @@
 
 /* Whatever SIM_STEPS says: a run that is cut short is the same run. */
 #define WITHIN_STEPS 3000u
+#define LAST_STEPS   64u
+
+/* One in four so late that it is found out while what is left is answered. */
+static uint64_t any_step(struct stepper *s)
+{
+	return below(s, 4) ? below(s, WITHIN_STEPS) : WITHIN_STEPS - 1 - below(s, LAST_STEPS);
+}
 
 void losses_plan(struct stepper *s)
 {
@@ -16,7 +23,7 @@ void losses_plan(struct stepper *s)
 		s->lose_at[d] = UINT64_MAX;
 	for (unsigned d = 0; s->trouble->losses && d < s->world.shape.hbm; d++)
 		if (d == 0 || below(s, 2))
-			s->lose_at[d] = below(s, WITHIN_STEPS);
+			s->lose_at[d] = any_step(s);
 }
 
 /* FILLING names where it goes to, and not which GPU has the bytes still. */
@@ -31,7 +38,7 @@ static bool is_on_lost(const struct stepper *s, const struct wire_info *info)
 	return false;
 }
 
-/* Asked after each step, since until the engine has found out it may drop what stands below. */
+/* Asked before the engine can find out, since until then it may drop what stands below. */
 static void look(struct stepper *s, struct model *m)
 {
 	char room[512] __attribute__((aligned(8)));

@@ -12,6 +12,7 @@
 void losses_plan(struct stepper *s);
 /* Before each step: what is due falls off; who stands there alone is noted. */
 void losses_step(struct stepper *s, uint64_t step);
+/* The note alone: the world may not go on between what makes a front dirty and this. */
 void losses_look(struct stepper *s);
 /* Whether the tensor's front stands on a GPU that has fallen off: its bytes are no bytes. */
 bool losses_front(struct stepper *s, const struct model *m);

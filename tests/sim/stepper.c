@@ -438,9 +438,9 @@ static void drain(struct stepper *s)
 			release_all(s->clients[i]);
 		if (idle(s))
 			return;
+		losses_look(s); /* before a device can say so, and not after */
 		if (!world_finish_one(&s->world))
 			world_turn(&s->world, NS_PER_MS);
-		losses_look(s);
 	}
 	ASSERT(!"requests that nobody can be in the way of are not answered");
 }
@@ -540,8 +540,9 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	if (trouble->flicker)
 		flicker = flicker_start(s->world.engine);
 	losses_plan(s);
-	for (where.step = 0; where.step < steps; where.step++) {
-		losses_step(s, where.step);
+	for (uint64_t step = 0; step < steps; step++) {
+		where.step = step; /* the last one still while what is left is answered */
+		losses_step(s, step);
 		do_something(s);
 	}
 	if (flicker != NULL)
