@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -41,21 +40,6 @@ static void begin(const char *config)
 	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
 	setenv("FAKE_CUDA_DEVICES", "1", 1);
 	system_start(s, config);
-}
-
-static unsigned entries_in(const char *what)
-{
-	char path[64];
-	unsigned n = 0;
-	DIR *d;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)s->pid, what);
-	d = opendir(path);
-	ck_assert_ptr_nonnull(d);
-	while (readdir(d) != NULL)
-		n++;
-	closedir(d);
-	return n;
 }
 
 static tierd_tensor make(struct gpu_client *c, const char *name, uint64_t bytes, uint64_t flags)
@@ -210,7 +194,7 @@ START_TEST(others_find_their_bytes_when_clients_are_killed)
 
 	ck_assert_int_eq(pipe(done), 0);
 	begin(CONFIG);
-	fds = entries_in("fd");
+	fds = system_holdings(s->pid).descriptors;
 	on = system_child(survivor, s, NULL);
 	for (unsigned i = 0; i < AT_ONCE; i++)
 		pid[i] = start_victim(&number);
@@ -226,9 +210,10 @@ START_TEST(others_find_their_bytes_when_clients_are_killed)
 	system_child_end(s, on, CHILD_MS);
 	/* A slab's descriptor may be there or not. */
 	end_ns = clock_now_ns() + 20 * NS_PER_S;
-	while (entries_in("fd") > fds + 2) {
+	while (system_holdings(s->pid).descriptors > fds + 2) {
 		if (clock_now_ns() > end_ns)
-			system_fail(s, "%u descriptors, %u at the start", entries_in("fd"), fds);
+			system_fail(s, "%u descriptors, %u at the start",
+				    system_holdings(s->pid).descriptors, fds);
 		usleep(10000);
 	}
 	system_stop(s);

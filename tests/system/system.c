@@ -425,6 +425,52 @@ uint64_t system_switches(const struct system *s)
 	return n;
 }
 
+static unsigned descriptors_of(pid_t pid)
+{
+	char path[64];
+	unsigned n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = opendir(path);
+	ck_assert_ptr_nonnull(d);
+	while (readdir(d) != NULL)
+		n++;
+	closedir(d);
+	return n - 2; /* "." and ".." */
+}
+
+static unsigned lines_in(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	unsigned n = 0;
+	int c;
+
+	ck_assert_ptr_nonnull(f);
+	while ((c = fgetc(f)) != EOF)
+		n += c == '\n';
+	fclose(f);
+	return n;
+}
+
+struct system_holdings system_holdings(pid_t pid)
+{
+	struct system_holdings h = { .descriptors = descriptors_of(pid) };
+	unsigned long pages = 0;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	h.maps = lines_in(path);
+	snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	f = fopen(path, "r");
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_eq(fscanf(f, "%*u %lu", &pages), 1);
+	fclose(f);
+	h.resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	return h;
+}
+
 /* ---- clients -----------------------------------------------------------------------------------
  */
 

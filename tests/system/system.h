@@ -63,6 +63,13 @@ uint64_t system_switches(const struct system *s);
 #define SYSTEM_FOREIGN_SWITCHES 0
 #endif
 
+struct system_holdings {
+	unsigned descriptors, maps;
+	uint64_t resident_bytes;
+};
+/* What a process has now. */
+struct system_holdings system_holdings(pid_t pid);
+
 /* Runs `body` in a process of its own; its end is waited for by system_child_end(). */
 pid_t system_child(void (*body)(struct system *s, void *arg), struct system *s, void *arg);
 /* Fails the test unless it ends with status 0 within `timeout_ms`. */
