@@ -14,21 +14,16 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "tests/system/client_rig.h"
 #include "tests/system/oracle.h"
-#include "tests/system/system.h"
 
 #define GPUS 2
-#define WAIT (20 * (int64_t)NS_PER_S)
 #define CONFIG                                                \
 	"tensors: 4Ki\n"                                      \
 	"tiers:\n"                                            \
 	"  hbm: {backend: cuda, size: 192MiB, slab: 64MiB}\n" \
 	"  dram: {size: 96MiB}\n"                             \
 	"  nvme: {paths: [{path: @NVME@, size: 256MiB}], block: 64KiB}\n"
-
-static struct system tierd_system;
-static struct system *const s = &tierd_system;
-static struct tierd *t;
 
 static void begin(const char *config)
 {
@@ -39,48 +34,7 @@ static void begin(const char *config)
 	system_prepare(s, config);
 	s->before_exec = before_exec;
 	system_launch(s);
-	ck_assert_msg(tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &t) == 0, "%s",
-		      tierd_error(NULL));
-}
-
-static void end(void)
-{
-	tierd_close(t);
-	system_stop(s);
-}
-
-static tierd_tensor make(uint64_t bytes)
-{
-	struct tierd_spec spec = { .ndim = 1, .shape = { bytes } };
-	tierd_tensor h;
-
-	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
-	return h;
-}
-
-static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
-{
-	struct tierd_view v;
-
-	ck_assert_msg(tierd_acquire(t, h, place, access, WAIT, &v) == 0, "place %d: %s", place,
-		      tierd_error(t));
-	return v;
-}
-
-static void fill(tierd_tensor h, int place, int byte)
-{
-	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
-
-	memset(v.data, byte, v.bytes);
-	tierd_release(t, &v);
-}
-
-static void expect(tierd_tensor h, int place, int byte)
-{
-	struct tierd_view v = hold(h, place, TIERD_READ);
-
-	ck_assert(system_bytes_are(v.data, (unsigned char)byte, v.bytes));
-	tierd_release(t, &v);
+	connect_as(ORACLE_NAME_SPACE);
 }
 
 START_TEST(bytes_go_through_gpus_and_back)

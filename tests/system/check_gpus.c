@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 
 #include "base/compiler.h"
+#include "tests/system/client_rig.h"
 #include "tests/system/oracle.h"
-#include "tests/system/system.h"
 #include "tests/system/wire.h"
 
 #define GPUS 3
@@ -27,50 +27,13 @@
 	"tiers:\n"                                           \
 	"  hbm: {backend: memory, size: 4MiB, devices: 3}\n" \
 	"  dram: {size: 32MiB}\n"
-#define WAIT (20 * (int64_t)NS_PER_S)
 
-static struct system tierd_system;
-static struct system *const s = &tierd_system;
-static struct tierd *t;
 static struct wire w;
 
 static void begin(const char *config)
 {
 	system_start(s, config);
-	ck_assert_msg(tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &t) == 0, "%s",
-		      tierd_error(NULL));
-}
-
-static void end(void)
-{
-	tierd_close(t);
-	system_stop(s);
-}
-
-static tierd_tensor make(uint64_t bytes)
-{
-	struct tierd_spec spec = { .ndim = 1, .shape = { bytes } };
-	tierd_tensor h;
-
-	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
-	return h;
-}
-
-static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
-{
-	struct tierd_view v;
-
-	ck_assert_msg(tierd_acquire(t, h, place, access, WAIT, &v) == 0, "place %d: %s", place,
-		      tierd_error(t));
-	return v;
-}
-
-static void fill(tierd_tensor h, int place, int byte)
-{
-	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
-
-	memset(v.data, byte, v.bytes);
-	tierd_release(t, &v);
+	connect_as(ORACLE_NAME_SPACE);
 }
 
 /* Where tierd says that it stands, looked at from another process's mapping of that arena. */

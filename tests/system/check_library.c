@@ -16,8 +16,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
-#include "libclient/tierd.h"
-#include "tests/system/system.h"
+#include "tests/system/client_rig.h"
 
 #define CONFIG                                   \
 	"tensors: 64Ki\n"                        \
@@ -29,61 +28,15 @@
 #define GPU 0
 #define RW  (TIERD_READ | TIERD_WRITE)
 
-static struct system tierd_system;
-static struct system *const s = &tierd_system;
-static struct tierd *t;
-
 static void begin(void)
 {
 	system_start(s, CONFIG);
-	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
-}
-
-static void end(void)
-{
-	tierd_close(t);
-	system_stop(s);
-}
-
-static tierd_tensor make(const char *name, uint64_t bytes)
-{
-	struct tierd_spec spec = { .name = name, .ndim = 1, .shape = { bytes } };
-	tierd_tensor h;
-
-	ck_assert_msg(tierd_create(t, &spec, 1, &h) == 0, "%s", tierd_error(t));
-	return h;
-}
-
-static struct tierd_view hold(tierd_tensor h, int place, uint32_t access)
-{
-	struct tierd_view v;
-
-	ck_assert_msg(tierd_acquire(t, h, place, access, -1, &v) == 0, "%s", tierd_error(t));
-	return v;
-}
-
-static void fill(tierd_tensor h, int place, int byte)
-{
-	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
-
-	memset(v.data, byte, v.bytes);
-	tierd_release(t, &v);
-}
-
-static void expect_bytes(tierd_tensor h, int place, int byte)
-{
-	struct tierd_view v = hold(h, place, TIERD_READ);
-
-	for (uint64_t i = 0; i < v.bytes; i++)
-		if (((unsigned char *)v.data)[i] != byte)
-			system_fail(s, "byte %lu is %#x, not %#x", (unsigned long)i,
-				    ((unsigned char *)v.data)[i], byte);
-	tierd_release(t, &v);
+	connect_as("job");
 }
 
 START_TEST(refusals_have_their_names_and_come_at_once)
 {
-	tierd_tensor h = make("w", 8192), big = make(NULL, MIB(8)), two[2];
+	tierd_tensor h = make_named("w", 8192), big = make(MIB(8)), two[2];
 	struct tierd_view v, held, views[2];
 
 	ck_assert_int_eq(tierd_acquire(t, h, 5, TIERD_READ, -1, &v), -ENODEV);
@@ -92,13 +45,13 @@ START_TEST(refusals_have_their_names_and_come_at_once)
 	held = hold(h, TIERD_HOST, TIERD_READ);
 	ck_assert_int_eq(tierd_acquire(t, h, GPU, TIERD_READ, -1, &v), -EDEADLK);
 	tierd_release(t, &held);
-	two[0] = make(NULL, MIB(3));
-	two[1] = make(NULL, MIB(3));
+	two[0] = make(MIB(3));
+	two[1] = make(MIB(3));
 	ck_assert_int_eq(tierd_acquire_batch(t, two, 2, GPU, TIERD_READ, -1, views), -ENOSPC);
 	ck_assert_int_eq(tierd_lookup(t, "nobody", &h), -ENOENT);
 	ck_assert_int_eq(tierd_create(t, &(struct tierd_spec){ .name = "w" }, 1, two), -EEXIST);
 	ck_assert_int_eq(tierd_lookup(t, "w", &h), 0);
-	ck_assert_int_eq(tierd_flush(t, (tierd_tensor[]){ make(NULL, 5) }, 1), -EINVAL);
+	ck_assert_int_eq(tierd_flush(t, (tierd_tensor[]){ make(5) }, 1), -EINVAL);
 	ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
 	ck_assert_int_eq(tierd_destroy(t, &h, 1), -ESTALE);
 	ck_assert_int_eq(tierd_stat(t, h, &(struct tierd_info){ 0 }), -ESTALE);
@@ -146,7 +99,7 @@ static void alarms(unsigned period_us)
 /* A sentence calls a tensor what tierctl show takes: its name, or INDEX:GENERATION. */
 START_TEST(sentences_name_tensors_as_tierctl_does)
 {
-	tierd_tensor named = make("w", 8192), nameless = make(NULL, 8192), small = make(NULL, 5);
+	tierd_tensor named = make_named("w", 8192), nameless = make(8192), small = make(5);
 	struct tierd_view held[2] = { hold(named, TIERD_HOST, TIERD_READ),
 				      hold(nameless, TIERD_HOST, TIERD_READ) };
 	struct tierd_view v;
@@ -172,7 +125,7 @@ END_TEST
 START_TEST(a_foreign_pin_elsewhere_is_waited_for_and_named)
 {
 	int pipes[4];
-	tierd_tensor h = make("w", 8192);
+	tierd_tensor h = make_named("w", 8192);
 	struct tierd_view v = { .bytes = 3 };
 	char pid_text[16], byte;
 	pid_t pid;
@@ -199,12 +152,12 @@ END_TEST
 
 START_TEST(a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros)
 {
-	tierd_tensor h[16], odd = make(NULL, 12345);
+	tierd_tensor h[16], odd = make(12345);
 	unsigned char out[100];
 
 	for (int i = 0; i < 16; i++)
-		h[i] = make(NULL, MIB(1) + (uint64_t)i);
-	expect_bytes(odd, GPU, 0);
+		h[i] = make(MIB(1) + (uint64_t)i);
+	expect(odd, GPU, 0);
 	ck_assert_int_eq(tierd_prefetch(t, h, 3, GPU), 0);
 	for (int i = 0; i < 16; i++)
 		fill(h[i], i % 2 ? GPU : TIERD_HOST, i + 1);
@@ -213,12 +166,12 @@ START_TEST(a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros)
 	for (int i = 0; i < 16; i++) {
 		ck_assert_int_eq(tierd_copy_out(t, h[i], MIB(1) - 90, out, 90), 0);
 		ck_assert_int_eq(out[89], i + 1);
-		expect_bytes(h[i], i % 3 ? GPU : TIERD_HOST, i + 1);
+		expect(h[i], i % 3 ? GPU : TIERD_HOST, i + 1);
 	}
 	ck_assert_int_eq(tierd_flush(t, NULL, 0), 0);
 	ck_assert_int_eq(tierd_trim(t), 0);
 	for (int i = 0; i < 16; i++)
-		expect_bytes(h[i], TIERD_HOST, i + 1);
+		expect(h[i], TIERD_HOST, i + 1);
 }
 END_TEST
 
@@ -228,7 +181,7 @@ START_TEST(a_batch_pins_all_and_a_handle_may_stand_twice)
 	tierd_tensor h[40];
 
 	for (int i = 0; i < 20; i++)
-		h[i] = make(NULL, KIB(100));
+		h[i] = make(KIB(100));
 	memcpy(h + 20, h, 20 * sizeof(h[0]));
 	ck_assert_int_eq(tierd_acquire_batch(t, h, 40, GPU, TIERD_WRITE, -1, v), 0);
 	for (int i = 0; i < 40; i++) {
@@ -249,7 +202,7 @@ END_TEST
 START_TEST(copies_reach_what_is_larger_than_dram)
 {
 	static unsigned char in[3 * MIB(1) + 17], out[sizeof(in)];
-	tierd_tensor h = make("large", MIB(20));
+	tierd_tensor h = make_named("large", MIB(20));
 	uint64_t at = MIB(9) + 4095;
 
 	for (size_t i = 0; i < sizeof(in); i++)
@@ -278,7 +231,7 @@ static void *thread_main(void *arg)
 	tierd_tensor h[OWN];
 
 	for (int i = 0; i < OWN; i++)
-		h[i] = make(NULL, KIB(200) + number);
+		h[i] = make(KIB(200) + number);
 	while (atomic_fetch_sub(&rounds_left, 1) < UINT32_MAX / 2) {
 		unsigned i = (unsigned)rand_r(&seed) % OWN, r = (unsigned)rand_r(&seed);
 		struct tierd_view v = hold(h[i], r % 3 ? TIERD_HOST : GPU, RW);
@@ -327,7 +280,7 @@ START_TEST(signals_in_a_storm_lose_nothing)
 	unsigned ended_early = 0;
 
 	for (int i = 0; i < OWN * 2; i++)
-		h[i] = make(NULL, KIB(700));
+		h[i] = make(KIB(700));
 	alarms(300);
 	for (unsigned n = 1; n < 2000; n++) {
 		unsigned i = n * 7 % (OWN * 2);
@@ -347,13 +300,13 @@ START_TEST(signals_in_a_storm_lose_nothing)
 	alarms(0);
 	ck_assert_uint_gt(ended_early, 0);
 	for (int i = 0; i < OWN * 2; i++)
-		expect_bytes(h[i], TIERD_HOST, last[i]);
+		expect(h[i], TIERD_HOST, last[i]);
 }
 END_TEST
 
 START_TEST(what_is_held_when_the_daemon_is_killed_stays_readable)
 {
-	tierd_tensor h = make(NULL, KIB(64)), other = make(NULL, KIB(64));
+	tierd_tensor h = make(KIB(64)), other = make(KIB(64));
 	struct tierd_view v, none;
 
 	fill(h, TIERD_HOST, 9);
@@ -396,7 +349,7 @@ static uint64_t misses(void)
 /* A connection that is ended is not a process that is dead: its room is nobody else's. */
 START_TEST(what_is_held_when_the_daemon_ends_keeps_its_bytes)
 {
-	tierd_tensor h = make(NULL, MIB(3));
+	tierd_tensor h = make(MIB(3));
 	struct tierd_view v, none;
 	struct tierd *first = t;
 	struct later later;
@@ -406,7 +359,7 @@ START_TEST(what_is_held_when_the_daemon_ends_keeps_its_bytes)
 	fill(h, TIERD_HOST, 9);
 	v = hold(h, GPU, TIERD_READ);
 	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
-	later = (struct later){ .t = t, .h = make(NULL, MIB(3)) };
+	later = (struct later){ .t = t, .h = make(MIB(3)) };
 	fill(later.h, TIERD_HOST, 0x33);
 	before = misses();
 	pthread_create(&thread, NULL, wants_room, &later);
@@ -427,7 +380,7 @@ END_TEST
 
 START_TEST(a_closed_connections_views_keep_their_pins)
 {
-	tierd_tensor h = make("kept", KIB(64));
+	tierd_tensor h = make_named("kept", KIB(64));
 	struct tierd_view v;
 	struct tierd *first = t;
 	struct tierd_info info;
@@ -440,7 +393,7 @@ START_TEST(a_closed_connections_views_keep_their_pins)
 	ck_assert_uint_eq(info.pins, 1);
 	memset(v.data, 5, v.bytes);
 	tierd_release(first, &v);
-	expect_bytes(h, GPU, 5);
+	expect(h, GPU, 5);
 }
 END_TEST
 
