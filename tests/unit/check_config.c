@@ -359,8 +359,8 @@ START_TEST(the_reference_has_a_line_for_every_key_but_hidden_ones)
 		"| `tiers.dram.numa` | `nearest`, `interleave`, `off` | `nearest` |  | Where ",
 		"| `tiers.nvme.paths[].path` | path | required |  | A folder \\| device. |\n",
 		"| `class.policy` | `lru`, `hotness` | required | | ",
-		"| `users[]` | list | empty |  | Who may connect. An item that is no map stands "
-		"for its `name`, and needs no list where it is alone. |\n",
+		("| `users[]` | list | empty |  | Who may connect. An item that is no map stands "
+		 "for its `name`, and needs no list where it is alone. |\n"),
 		"| `high` | share | `95%` | 50% to 100% | High watermark. |\n",
 	};
 	char *text = NULL;
