@@ -14,8 +14,6 @@
 /* In the order of enum arena_huge and enum topo_mode. */
 static const char *const huge_names[] = { "try", "off", "require", NULL };
 static const char *const numa_names[] = { "nearest", "interleave", "off", NULL };
-static const struct config_sub fault_sub = { .rows = fault_rows,
-					     .size = sizeof(struct fault_config) };
 
 /* clang-format off */
 const struct config_row dram_rows[] = {
@@ -36,9 +34,7 @@ const struct config_row dram_rows[] = {
 	{ "slab", CONFIG_SIZE, offsetof(struct dram_config, slab), "1GiB", "0B", "1GiB",
 	  CONFIG_HIDDEN, "How much is taken before the daemon serves, and then a step in the "
 	  "background, in whole 2MiB; 0B takes all at start.", NULL, NULL },
-	{ "fault", CONFIG_MAP, offsetof(struct dram_config, fault), NULL, NULL, NULL,
-	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
-	  &fault_sub },
+	FAULT_ROW(struct dram_config),
 	CONFIG_END
 };
 /* clang-format on */
@@ -106,14 +102,5 @@ const struct tier_ops dram_ops = {
 	.rows = dram_rows,
 	.config_size = sizeof(struct dram_config),
 	.open = dram_open,
-	.close = mapped_close,
-	.export_arena = mapped_export,
-	.trim = mapped_trim,
-	.ending = mapped_ending,
-	.lane_start = mapped_lane_start,
-	.lane_stop = mapped_lane_stop,
-	.queue = mapped_queue,
-	.commit = mapped_commit,
-	.reap = mapped_reap,
-	.wait = mapped_wait,
+	MAPPED_OPS,
 };

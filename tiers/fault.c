@@ -30,6 +30,7 @@ const struct config_row fault_rows[] = {
 	    "Calls that may be harmed from then on; 0 is all."),
 	CONFIG_END
 };
+const struct config_sub fault_sub = { .rows = fault_rows, .size = sizeof(struct fault_config) };
 /* clang-format on */
 
 /* Two rounds of multiply and shift: neighbouring numbers give unrelated words. */

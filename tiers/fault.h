@@ -13,21 +13,30 @@
 struct fault_config {
 	struct config_presence presence; /* an optional map `fault:` */
 	uint64_t seed;
-	uint32_t read_error, write_error;     /* permille of calls that fail with EIO */
-	uint32_t no_space;                    /* permille of writes that fail with ENOSPC */
-	uint32_t short_read, short_write;     /* permille of completions cut short */
-	uint32_t corrupt;                     /* permille of reads with a flipped byte */
-	uint64_t delay_ns;                    /* added to each completion */
-	uint64_t after, count;                /* harm only calls after..after+count-1; 0: no end */
+	uint32_t read_error, write_error; /* permille of calls that fail with EIO */
+	uint32_t no_space;                /* permille of writes that fail with ENOSPC */
+	uint32_t short_read, short_write; /* permille of completions cut short */
+	uint32_t corrupt;                 /* permille of reads with a flipped byte */
+	uint64_t delay_ns;                /* added to each completion */
+	uint64_t after, count;            /* harm only calls after..after+count-1; 0: no end */
 };
-extern const struct config_row fault_rows[]; /* hidden keys of a map `fault:` in each tier */
+extern const struct config_row fault_rows[];
+extern const struct config_sub fault_sub;
+
+/* The hidden map `fault:` of a backend whose configuration has it as a member of that name. */
+#define FAULT_ROW(type)                                                               \
+	{                                                                             \
+		.key = "fault", .kind = CONFIG_MAP, .offset = offsetof(type, fault),  \
+		.flags = CONFIG_OPTIONAL | CONFIG_HIDDEN,                             \
+		.help = "Harms a share of the copies, for tests.", .sub = &fault_sub, \
+	}
 
 enum fault_kind { FAULT_NONE, FAULT_ERROR, FAULT_SHORT, FAULT_CORRUPT };
 struct fault_decision {
 	enum fault_kind kind;
-	int error;        /* -errno for FAULT_ERROR */
-	uint64_t bytes;   /* FAULT_SHORT: what is left of the length, < the length */
-	uint64_t where;   /* FAULT_CORRUPT: which byte is flipped */
+	int error;      /* -errno for FAULT_ERROR */
+	uint64_t bytes; /* FAULT_SHORT: what is left of the length, < the length */
+	uint64_t where; /* FAULT_CORRUPT: which byte is flipped */
 	uint64_t delay_ns;
 };
 struct fault_state {

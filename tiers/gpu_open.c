@@ -34,8 +34,6 @@ static const struct config_row name_rows[] = {
 static const struct config_sub name_sub = { .rows = name_rows,
 					    .size = sizeof(struct gpu_name),
 					    .scalar_key = "device" };
-static const struct config_sub fault_sub = { .rows = fault_rows,
-					     .size = sizeof(struct fault_config) };
 
 /* clang-format off */
 const struct config_row gpu_rows[] = {
@@ -51,9 +49,7 @@ const struct config_row gpu_rows[] = {
 	{ "spin", CONFIG_DURATION, offsetof(struct gpu_config, spin_ns), "0us", NULL, "1s", 0,
 	  "How long a GPU's lane polls for work after its last copy before it sleeps: a core for "
 	  "latency.", NULL, NULL },
-	{ "fault", CONFIG_MAP, offsetof(struct gpu_config, fault), NULL, NULL, NULL,
-	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
-	  &fault_sub },
+	FAULT_ROW(struct gpu_config),
 	CONFIG_END
 };
 /* clang-format on */

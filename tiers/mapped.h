@@ -39,7 +39,11 @@ int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 int mapped_finish(struct mapped_tier *m, const struct fault_config *fault, struct tier **ret,
 		  struct err *err);
 
-/* For the backend's table; threads as in tier.h. */
+/* What the backend's table has beside its name, its rows and open(); threads as in tier.h. */
+#define MAPPED_OPS                                                                               \
+	.close = mapped_close, .export_arena = mapped_export, .trim = mapped_trim,               \
+	.ending = mapped_ending, .lane_start = mapped_lane_start, .lane_stop = mapped_lane_stop, \
+	.queue = mapped_queue, .commit = mapped_commit, .reap = mapped_reap, .wait = mapped_wait
 void mapped_close(struct tier *t);
 int mapped_export(struct tier *t, struct arena_token *ret, struct err *err);
 void mapped_trim(struct tier *t, uint64_t offset, uint64_t bytes);

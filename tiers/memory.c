@@ -9,9 +9,6 @@
 #include "tiers/hugepage.h"
 #include "tiers/mapped.h"
 
-static const struct config_sub fault_sub = { .rows = fault_rows,
-					     .size = sizeof(struct fault_config) };
-
 /* clang-format off */
 const struct config_row memory_rows[] = {
 	{ "size", CONFIG_BYTES, offsetof(struct memory_config, size), NULL, "1MiB", NULL,
@@ -29,9 +26,7 @@ const struct config_row memory_rows[] = {
 	{ "physical", CONFIG_SIZE, offsetof(struct memory_config, physical), "0B", "0B", NULL,
 	  CONFIG_HIDDEN, "How much of the slabs of a device can be there at once; 0B is no limit.",
 	  NULL, NULL },
-	{ "fault", CONFIG_MAP, offsetof(struct memory_config, fault), NULL, NULL, NULL,
-	  CONFIG_OPTIONAL | CONFIG_HIDDEN, "Harms a share of the copies, for tests.", NULL,
-	  &fault_sub },
+	FAULT_ROW(struct memory_config),
 	CONFIG_END
 };
 /* clang-format on */
@@ -92,14 +87,5 @@ const struct tier_ops memory_ops = {
 	.check = memory_check,
 	.count = memory_count,
 	.open = memory_open,
-	.close = mapped_close,
-	.export_arena = mapped_export,
-	.trim = mapped_trim,
-	.ending = mapped_ending,
-	.lane_start = mapped_lane_start,
-	.lane_stop = mapped_lane_stop,
-	.queue = mapped_queue,
-	.commit = mapped_commit,
-	.reap = mapped_reap,
-	.wait = mapped_wait,
+	MAPPED_OPS,
 };

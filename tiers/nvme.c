@@ -380,24 +380,20 @@ const struct config_row nvme_path_rows[] = {
 };
 
 static const char *const direct_choices[] = { "try", "require", "off", NULL };
-static const struct config_sub fault_sub = {
-	.rows = fault_rows, .size = sizeof(struct fault_config),
-};
 
-#define OPTION_ROW(key, kind, member, default_text, min, max, flags, choices, sub, help)      \
-	{ key, kind, offsetof(struct nvme_options, member), default_text, min, max, flags, help, \
-	  choices, sub }
+#define OPTION_ROW(key, kind, member, default_text, min, max, choices, help)              \
+	{ key, kind, offsetof(struct nvme_options, member), default_text, min, max, 0, help, \
+	  choices, NULL }
 
 const struct config_row nvme_option_rows[] = {
-	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "64", "1", "1024", 0, NULL, NULL,
+	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "64", "1", "1024", NULL,
 		   "Requests that one path has on their way at most; demand may add an eighth."),
-	OPTION_ROW("block", CONFIG_SIZE, block_bytes, "1MiB", "4KiB", "64MiB", 0, NULL, NULL,
+	OPTION_ROW("block", CONFIG_SIZE, block_bytes, "1MiB", "4KiB", "64MiB", NULL,
 		   "Largest single request, and what one checksum covers; a multiple of 4KiB."),
-	OPTION_ROW("direct", CONFIG_CHOICE, direct, "try", NULL, NULL, 0, direct_choices, NULL,
+	OPTION_ROW("direct", CONFIG_CHOICE, direct, "try", NULL, NULL, direct_choices,
 		   "Whether the page cache is passed by: try falls back to buffered I/O and says "
 		   "so, require makes that an error, off is buffered."),
-	OPTION_ROW("fault", CONFIG_MAP, fault, NULL, NULL, NULL, CONFIG_OPTIONAL | CONFIG_HIDDEN,
-		   NULL, &fault_sub, "Harms completions, for tests and rehearsals."),
+	FAULT_ROW(struct nvme_options),
 	CONFIG_END
 };
 /* clang-format on */
