@@ -79,8 +79,8 @@ struct bench_config {
 	unsigned spin_us;            /* the control thread polls so long before it sleeps */
 };
 
-/* Copies of 32 MiB, two at once, come back every 0.6 ms: a thread that gives up before that is asleep
- * when the next one does, and costs the time to wake it. */
+/* Copies of 32 MiB, two at once, come back every 0.6 ms: a thread that gives up before that is
+ * asleep when the next one does, and costs the time to wake it. */
 #define BENCH_SPIN_US 1000
 /* This process's client spins as long, unless the environment says otherwise. */
 void bench_spin(void);
