@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,9 @@ static int make_slots(struct nvme *n)
 {
 	unsigned depth = (unsigned)n->config->options.queue_depth;
 
-	n->slot_count = depth + 2 * MAX(depth / NVME_AHEAD_SHARE, 1u);
+	/* And as many again of which the device is done: a disk that reports a whole depth at once
+	 * gets the next one before the sums of this one are made. */
+	n->slot_count = 2 * (depth + MAX(depth / NVME_AHEAD_SHARE, 1u));
 	n->slots = calloc(n->slot_count, sizeof(*n->slots));
 	n->bounce = calloc(n->slot_count, sizeof(*n->bounce));
 	if (n->slots == NULL || n->bounce == NULL)
@@ -130,7 +133,7 @@ static struct nvme *create(const struct nvme_config *config)
 	list_init(&n->free);
 	list_init(&n->waiting);
 	list_init(&n->timed);
-	list_init(&n->check);
+	list_init(&n->sums);
 	list_init(&n->ready[0]);
 	list_init(&n->ready[1]);
 	list_init(&n->finished);
@@ -203,19 +206,35 @@ static void nvme_staging(struct tier *t, void *base, size_t bytes)
 
 /* Lane */
 
+/* The lane needs a CPU too. */
+static unsigned helpers(const struct nvme *n)
+{
+	cpu_set_t cpus;
+	int have = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+
+	return (unsigned)MIN(n->config->options.checksum_threads, (uint64_t)MAX(have - 1, 0));
+}
+
 static int nvme_lane_start(struct tier *t, int wake_fd, struct err *err)
 {
 	struct nvme *n = nvme_of(t);
+	char name[16];
 	int r;
 
 	if (n->staging == NULL)
 		return err_set(err, EINVAL, "%s: no staging memory was given", n->base.name);
-	/* One request a slot, the poll, and the timeout of kernels that need a request for it. */
-	r = nvme_ring_open(&n->ring, n->base.name, n->file.fd, n->slot_count + 2, err);
+	/* One request a slot, two polls, and the timeout of kernels that need a request for it. */
+	r = nvme_ring_open(&n->ring, n->base.name, n->file.fd, n->slot_count + 3, err);
 	if (r < 0)
 		return err_prefix(err, "%s", n->base.name);
+	snprintf(name, sizeof(name), "nvme%u", n->config->number);
+	r = digest_start(&n->digest, name, helpers(n), err);
+	if (r < 0) {
+		nvme_ring_close(&n->ring);
+		return r;
+	}
 	n->wake_fd = wake_fd;
-	n->wake_armed = false;
+	n->wake_armed = n->digest_armed = false;
 	say_chosen(n);
 	say_registered(n);
 	return 0;
@@ -226,6 +245,7 @@ static void nvme_lane_stop(struct tier *t)
 	struct nvme *n = nvme_of(t);
 
 	ASSERT(n->slots_used == 0 && n->bounce_free == n->bounce_count);
+	digest_stop(&n->digest);
 	nvme_ring_close(&n->ring);
 }
 
@@ -245,37 +265,50 @@ static void nvme_commit(struct tier *t)
 	nvme_submit(nvme_of(t));
 }
 
+/* A poll that ended; wait() looks at the descriptor again. */
+static bool was_poll(struct nvme *n, const void *data)
+{
+	if (data == &n->wake_armed)
+		n->wake_armed = false;
+	else if (data == &n->digest_armed)
+		n->digest_armed = false;
+	else
+		return false;
+	return true;
+}
+
 static bool take_completion(struct nvme *n)
 {
 	struct io_uring_cqe *cqe;
-	struct nvme_slot *s;
+	void *data;
 	int result;
 
 	if (io_uring_peek_cqe(&n->ring.uring, &cqe) != 0)
 		return false;
-	s = io_uring_cqe_get_data(cqe);
+	data = io_uring_cqe_get_data(cqe);
 	result = cqe->res;
 	io_uring_cqe_seen(&n->ring.uring, cqe);
-	if (s == NULL)
-		n->wake_armed = false; /* the poll; wait() looks at the eventfd again */
-	else
-		nvme_xfer_came(n, s, result);
+	if (!was_poll(n, data))
+		nvme_xfer_came(n, data, result);
 	return true;
 }
 
-/* New work for the device first, then the CRCs of what it has brought. Nothing may be left to check
- * when nothing is finished: the lane would go to sleep over it. */
-static void turn(struct nvme *n, unsigned max)
+/* New work for the device first, then the sums. Nothing may be left for the lane to sum when
+ * nothing is finished: it would go to sleep over it. */
+static void turn(struct nvme *n)
 {
+	bool summed;
+
 	do {
 		nvme_xfer_expire(n);
 		while (take_completion(n))
 			;
 		nvme_xfer_refill(n);
 		nvme_submit(n);
-		nvme_xfer_check(n, max);
-	} while (n->finished_count == 0 && !list_empty(&n->check));
-	nvme_submit(n); /* what is read again */
+		summed = nvme_xfer_sum(n);
+	} while (n->finished_count == 0 && summed);
+	nvme_xfer_refill(n); /* writes that were summed */
+	nvme_submit(n);      /* and what is read again */
 }
 
 static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
@@ -283,7 +316,7 @@ static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
 	struct nvme *n = nvme_of(t);
 	unsigned count = 0;
 
-	turn(n, max);
+	turn(n);
 	while (count < max && !list_empty(&n->finished)) {
 		struct nvme_slot *s = list_first(&n->finished, struct nvme_slot, link);
 
@@ -295,34 +328,33 @@ static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
 	return count;
 }
 
-static void arm_wake(struct nvme *n)
+/* One shot, armed again by the next wait: a multishot poll tells changes, and a wake-up that came
+ * before the wait would be slept through. */
+static void arm(struct nvme *n, int fd, bool *armed)
 {
 	struct io_uring_sqe *sqe;
 
-	/* One shot, armed again by the next wait: a multishot poll tells changes, and a wake-up
-	 * that came before the wait would be slept through. */
-	if (n->wake_armed)
+	if (*armed)
 		return;
 	sqe = nvme_take_sqe(n);
-	io_uring_prep_poll_add(sqe, n->wake_fd, POLLIN);
-	io_uring_sqe_set_data(sqe, NULL);
-	n->wake_armed = true;
+	io_uring_prep_poll_add(sqe, fd, POLLIN);
+	io_uring_sqe_set_data(sqe, armed);
+	*armed = true;
 }
 
-/* Whether a completion is there that is not the poll's. The lane does not reap while it has
- * lent nothing, so a poll that ended is taken here: left in the ring, it would end every wait at
+/* Whether a completion is there that is not a poll's. The lane does not reap while it has lent
+ * nothing, so a poll that ended is taken here: left in the ring, it would end every wait at
  * once. */
 static bool pending(struct nvme *n)
 {
 	struct io_uring_cqe *cqe;
 
 	while (io_uring_peek_cqe(&n->ring.uring, &cqe) == 0) {
-		if (io_uring_cqe_get_data(cqe) != NULL)
+		if (!was_poll(n, io_uring_cqe_get_data(cqe)))
 			return true;
 		io_uring_cqe_seen(&n->ring.uring, cqe);
-		n->wake_armed = false;
 	}
-	return false;
+	return digest_ready(&n->digest);
 }
 
 static int64_t shorten(struct nvme *n, int64_t timeout_ns)
@@ -349,7 +381,9 @@ static void nvme_wait(struct tier *t, int64_t timeout_ns)
 
 	if (pending(n))
 		return;
-	arm_wake(n);
+	arm(n, n->wake_fd, &n->wake_armed);
+	if (n->digest.lent > 0)
+		arm(n, n->digest.fd, &n->digest_armed);
 	timeout_ns = shorten(n, timeout_ns);
 	ts.tv_sec = timeout_ns / (int64_t)NS_PER_S;
 	ts.tv_nsec = timeout_ns % (int64_t)NS_PER_S;
@@ -390,6 +424,9 @@ const struct config_row nvme_option_rows[] = {
 		   "Requests that one path has on their way at most; demand may add an eighth."),
 	OPTION_ROW("block", CONFIG_SIZE, block_bytes, "1MiB", "4KiB", "64MiB", NULL,
 		   "Largest single request, and what one checksum covers; a multiple of 4KiB."),
+	OPTION_ROW("checksum_threads", CONFIG_COUNT, checksum_threads, "2", "0", "16", NULL,
+		   "Helpers of a path's lane, which copy and checksum blocks beside it; one CPU "
+		   "does some 7GB/s. At most one less than there are CPUs."),
 	OPTION_ROW("direct", CONFIG_CHOICE, direct, "try", NULL, NULL, direct_choices,
 		   "Whether the page cache is passed by: try falls back to buffered I/O and says "
 		   "so, require makes that an error, off is buffered."),

@@ -16,14 +16,16 @@ struct nvme_path {
 };
 extern const struct config_row nvme_path_rows[];
 
-/* The defaults of the table, for programs that read no configuration: 64 and 1 MiB. */
-#define NVME_DEPTH_DEFAULT 64
-#define NVME_BLOCK_DEFAULT 1048576
+/* The defaults of the table, for programs that read no configuration: 64, 1 MiB and 2. */
+#define NVME_DEPTH_DEFAULT            64
+#define NVME_BLOCK_DEFAULT            1048576
+#define NVME_CHECKSUM_THREADS_DEFAULT 2
 
 enum nvme_direct { NVME_DIRECT_TRY, NVME_DIRECT_REQUIRE, NVME_DIRECT_OFF };
 struct nvme_options {
 	uint64_t queue_depth;
 	uint64_t block_bytes;
+	uint64_t checksum_threads;
 	int direct; /* enum nvme_direct */
 	struct fault_config fault; /* the seam under the lane */
 };

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "base/list.h"
+#include "tiers/digest.h"
 #include "tiers/nvme.h"
 
 /* A device keeps its first and last 4 MiB: all that blkid knows of (superblocks, partition tables)
@@ -91,7 +92,7 @@ enum nvme_slot_state {
 	NVME_SLOT_FLIGHT,  /* the kernel has it */
 	NVME_SLOT_HELD,    /* completed, held back by the seam until due_ns */
 	NVME_SLOT_RETRY,   /* to be issued again at due_ns */
-	NVME_SLOT_CHECK,   /* read whole; its CRC is to be compared */
+	NVME_SLOT_SUM,     /* its CRC is made: of a write before, of a read after */
 	NVME_SLOT_DONE,    /* waits for reap */
 };
 
@@ -114,7 +115,7 @@ struct nvme_slot {
 	uint64_t done;         /* of length */
 	uint64_t order;        /* of queueing */
 	uint64_t due_ns;
-	uint32_t crc;
+	struct digest_job job; /* SUM: its sum; a write's until it is done */
 	uint8_t errors, stalls;
 	uint16_t again;
 	bool reread;
@@ -138,12 +139,14 @@ struct nvme {
 	struct nvme_slot *slots;
 	unsigned slot_count, slots_used, finished_count;
 	unsigned in_flight; /* on the device, or about to be again */
-	struct list free, waiting, timed, check, finished, writes;
+	struct list free, waiting, timed, finished, writes;
 	struct list ready[2];       /* demand, the rest */
+	struct list sums;           /* jobs that the lane keeps to itself */
+	struct digest digest;
 	uint64_t queued;            /* xfers so far */
 	uint64_t unsubmitted_bytes; /* prepared, the kernel not yet told */
 	int wake_fd;
-	bool wake_armed; /* a poll of wake_fd is in the ring */
+	bool wake_armed, digest_armed; /* a poll of that descriptor is in the ring */
 };
 
 /* nvme.c. */
@@ -156,9 +159,9 @@ void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result);
 void nvme_xfer_expire(struct nvme *n);
 /* Gives the device what is ready, up to its depth. */
 void nvme_xfer_refill(struct nvme *n);
-/* Compares the CRC of what was read, until `max` xfers are finished or it has taken long enough
- * that the device should be looked after first. */
-void nvme_xfer_check(struct nvme *n, unsigned max);
+/* Sums what is to be summed, and takes what helpers have, until it has taken long enough that the
+ * device should be looked after first. Returns false when there was nothing. */
+bool nvme_xfer_sum(struct nvme *n);
 void nvme_slot_give(struct nvme *n, struct nvme_slot *s);
 struct io_uring_sqe *nvme_take_sqe(struct nvme *n);
 void nvme_submit(struct nvme *n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of an xfer on the lane thread: a slot is taken, a write is copied to staging, the
- * request goes to the ring; what comes back goes on, is tried again, or ends.
+ * The life of an xfer on the lane thread: a slot is taken, a write is copied to staging and
+ * summed, the request goes to the ring; what comes back goes on, is tried again, is summed, or
+ * ends. Sums of much are shared with helpers (digest.h).
  */
 #define _GNU_SOURCE
 #include "tiers/nvme_inside.h"
@@ -12,17 +13,15 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "base/log.h"
 
-/* Copy and CRC go over the bytes in pieces that stay in the L1 and L2 caches: the CRC then reads
- * what the copy has just put there, and costs next to nothing. */
-#define COPY_PIECE KIB(64)
 /* Prepared requests are handed to the kernel when they reach this much: the device works on the
  * first block while the next is copied, and small ones still share a system call. */
 #define SUBMIT_BYTES KIB(256)
-/* CRCs are compared for so many bytes (about 50 us) before the device is given new work. */
-#define CHECK_BYTES MIB(1)
+/* The lane sums so many bytes (about 0.1 ms) before the device is given new work. */
+#define SUM_BYTES MIB(1)
+/* What is shorter costs less than handing it over. */
+#define SHARE_BYTES KIB(128)
 
 #define ERRORS_MAX   3   /* EIO: so many times again, then it is the result */
 #define AGAIN_MAX    200 /* EAGAIN, EINTR */
@@ -145,6 +144,12 @@ void nvme_xfer_refill(struct nvme *n)
 	}
 }
 
+static void make_ready(struct nvme *n, struct nvme_slot *s)
+{
+	s->state = NVME_SLOT_READY;
+	list_push_back(&n->ready[s->xfer->priority != XFER_DEMAND], &s->link);
+}
+
 /* The device has done its part, well or not. */
 static void leave_device(struct nvme *n, struct nvme_slot *s)
 {
@@ -183,7 +188,7 @@ static void finish(struct nvme *n, struct nvme_slot *s, int result)
 {
 	struct xfer *x = s->xfer;
 
-	ASSERT((s->state == NVME_SLOT_FLIGHT || s->state == NVME_SLOT_CHECK) && result <= 0);
+	ASSERT((s->state == NVME_SLOT_FLIGHT || s->state == NVME_SLOT_SUM) && result <= 0);
 	if (s->on_device)
 		leave_device(n, s);
 	x->result = result;
@@ -194,7 +199,7 @@ static void finish(struct nvme *n, struct nvme_slot *s, int result)
 	if (result == 0) {
 		x->cause[0] = '\0';
 		if (x->op == XFER_WRITE)
-			x->crc = s->crc;
+			x->crc = s->job.crc;
 	}
 	s->state = NVME_SLOT_DONE;
 	list_push_back(&n->finished, &s->link);
@@ -217,11 +222,15 @@ static void fail(struct nvme *n, struct nvme_slot *s, int result, const char *wh
 	finish(n, s, result);
 }
 
+/* Its place on the device may be another's by now. */
 static void again(struct nvme *n, struct nvme_slot *s, uint64_t from)
 {
 	s->from = from;
 	s->xfer->retries++;
-	issue(n, s);
+	if (s->on_device)
+		issue(n, s);
+	else
+		make_ready(n, s);
 }
 
 /* The request came back with an error. A sync that failed is not tried again: the kernel has
@@ -243,6 +252,16 @@ static void error_came(struct nvme *n, struct nvme_slot *s, int result)
 	fail(n, s, result, strerrorname_np(-result) != NULL ? strerrorname_np(-result) : "error");
 }
 
+static void sum(struct nvme *n, struct nvme_slot *s)
+{
+	s->state = NVME_SLOT_SUM;
+	list_init(&s->job.link);
+	if (s->job.bytes < SHARE_BYTES)
+		list_push_back(&n->sums, &s->job.link);
+	else
+		digest_queue(&n->digest, &s->job);
+}
+
 /* What was read waits for its CRC where the device waits for nothing: a free place in its queue is
  * worth more than an early answer. */
 static void whole_came(struct nvme *n, struct nvme_slot *s)
@@ -253,15 +272,15 @@ static void whole_came(struct nvme *n, struct nvme_slot *s)
 	}
 	if (s->on_device)
 		leave_device(n, s);
-	s->state = NVME_SLOT_CHECK;
-	list_push_back(&n->check, &s->link);
+	s->job = (struct digest_job){ .from = s->xfer->host, .bytes = s->xfer->bytes };
+	sum(n, s);
 }
 
 static void check_crc(struct nvme *n, struct nvme_slot *s)
 {
 	struct xfer *x = s->xfer;
 
-	if (crc32c(0, x->host, x->bytes) == x->crc) {
+	if (s->job.crc == x->crc) {
 		finish(n, s, 0);
 	} else if (!s->reread) {
 		s->reread = true;
@@ -275,18 +294,46 @@ static void check_crc(struct nvme *n, struct nvme_slot *s)
 	}
 }
 
-void nvme_xfer_check(struct nvme *n, unsigned max)
+static void summed(struct nvme *n, struct digest_job *job)
 {
-	uint64_t bytes = 0;
+	struct nvme_slot *s = list_entry(job, struct nvme_slot, job);
 
-	while (!list_empty(&n->check) && n->finished_count < max && bytes < CHECK_BYTES) {
-		struct nvme_slot *s = list_first(&n->check, struct nvme_slot, link);
-
-		ASSERT(s->state == NVME_SLOT_CHECK);
-		list_remove(&s->link);
-		bytes += s->length;
+	ASSERT(s->state == NVME_SLOT_SUM);
+	if (s->xfer->op == XFER_READ)
 		check_crc(n, s);
+	else
+		make_ready(n, s);
+}
+
+/* The lane's own ones first, which are small. */
+static struct digest_job *sum_one(struct nvme *n)
+{
+	struct list *entry = list_pop_front(&n->sums);
+	struct digest_job *job;
+
+	if (entry == NULL)
+		return digest_help(&n->digest);
+	job = list_entry(entry, struct digest_job, link);
+	digest_run(job);
+	return job;
+}
+
+bool nvme_xfer_sum(struct nvme *n)
+{
+	struct digest_job *job;
+	uint64_t bytes = 0;
+	bool any = false;
+
+	while ((job = digest_reap(&n->digest)) != NULL) {
+		summed(n, job);
+		any = true;
 	}
+	while (bytes < SUM_BYTES && (job = sum_one(n)) != NULL) {
+		bytes += job->bytes;
+		summed(n, job);
+		any = true;
+	}
+	return any;
 }
 
 /* `bytes` of the request were done. The rest begins at the last point that the device can address,
@@ -334,31 +381,15 @@ void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result)
 
 /* Begins */
 
-static uint32_t copy_with_crc(unsigned char *to, const unsigned char *from, uint64_t bytes)
-{
-	uint32_t crc = 0;
-
-	/* Over what was copied, not over the source: the client may be writing to it. */
-	for (uint64_t at = 0; at < bytes; at += COPY_PIECE) {
-		uint64_t piece = MIN(bytes - at, COPY_PIECE);
-
-		memcpy(to + at, from + at, piece);
-		crc = crc32c(crc, to + at, piece);
-	}
-	return crc;
-}
-
+/* A steady write goes from where it is. */
 static void stage_write(struct nvme *n, struct nvme_slot *s)
 {
 	const struct xfer *x = s->xfer;
 
-	if (x->steady) {
-		s->buffer = x->host;
-		s->crc = crc32c(0, x->host, x->bytes);
-	} else {
-		s->buffer = n->bounce[--n->bounce_free];
-		s->crc = copy_with_crc(s->buffer, x->host, x->bytes);
-	}
+	s->buffer = x->steady ? x->host : n->bounce[--n->bounce_free];
+	s->job = (struct digest_job){ .to = x->steady ? NULL : s->buffer,
+				      .from = x->host,
+				      .bytes = x->bytes };
 	memset(s->buffer + x->bytes, 0, s->length - x->bytes);
 	list_push_back(&n->writes, &s->write);
 }
@@ -391,6 +422,18 @@ static void slot_fill(struct nvme *n, struct nvme_slot *s, struct xfer *x)
 	s->buffer_index = nvme_ring_find(&n->ring, s->buffer, s->length);
 }
 
+/* A short one is on its way at once; a long one takes its turn, and others are queued meanwhile. */
+static void begin_write(struct nvme *n, struct nvme_slot *s)
+{
+	if (s->job.bytes >= SHARE_BYTES) {
+		sum(n, s);
+		return;
+	}
+	digest_run(&s->job);
+	make_ready(n, s);
+	nvme_xfer_refill(n);
+}
+
 void nvme_xfer_begin(struct nvme *n, struct xfer *x)
 {
 	struct nvme_slot *s = slot_take(n);
@@ -406,10 +449,11 @@ void nvme_xfer_begin(struct nvme *n, struct xfer *x)
 		finish(n, s, 0);
 	} else if (s->length == 0) {
 		whole_came(n, s);
-	} else {
-		s->state = NVME_SLOT_READY;
-		list_push_back(&n->ready[x->priority != XFER_DEMAND], &s->link);
+	} else if (x->op == XFER_READ) {
+		make_ready(n, s);
 		nvme_xfer_refill(n);
+	} else {
+		begin_write(n, s);
 	}
 }
 

@@ -145,19 +145,12 @@ START_TEST(a_wrong_crc_is_read_again_once_and_nothing_of_it_stays)
 }
 END_TEST
 
-static void fault_on(struct rig *rig)
-{
-	rig_init(rig);
-	rig->config.options.fault.presence.present = true;
-	rig->config.options.fault.seed = 11;
-}
-
 START_TEST(eio_is_tried_again_a_few_times_and_then_named)
 {
 	struct xfer x;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.read_error = rig.config.options.fault.write_error = 1000;
 	rig_start(&rig);
 	memset(rig.host, 0xaa, GRANULE);
@@ -179,7 +172,7 @@ START_TEST(a_passing_eio_costs_retries_and_nothing_else)
 	struct xfer x;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.write_error = 1000;
 	rig.config.options.fault.count = 2;
 	rig_start(&rig);
@@ -200,7 +193,7 @@ START_TEST(one_bad_write_of_64_harms_no_other)
 	unsigned bad = 0;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.no_space = 1000;
 	rig.config.options.fault.after = 31;
 	rig.config.options.fault.count = 1;
@@ -232,7 +225,7 @@ static void go_on_by(uint32_t unit)
 	/* Three units and 64 operations a round: 100,000 of them where there is time. */
 	unsigned rounds = getenv("TIERD_TEST_LONG") != NULL ? 521 : 60;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.short_read = rig.config.options.fault.short_write = 500;
 	rig.config.options.fault.read_error = rig.config.options.fault.write_error = 10;
 	rig.config.options.direct = unit == 1 ? NVME_DIRECT_OFF : NVME_DIRECT_TRY;
@@ -367,7 +360,7 @@ START_TEST(requests_that_move_nothing_end_in_eio)
 	struct xfer x;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.short_write = 1000;
 	rig_start(&rig);
 	/* Each is short and the device can only be written by the granule: nothing is ever done. */
@@ -387,7 +380,7 @@ START_TEST(a_flipped_byte_is_found_and_read_again)
 	struct xfer x;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.corrupt = 1000;
 	rig.config.options.fault.after = 1;
 	rig.config.options.fault.count = 1;
@@ -412,7 +405,7 @@ START_TEST(a_late_completion_holds_up_no_other)
 	uint64_t begin_ns;
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.delay_ns = NS_PER_S;
 	rig.config.options.fault.count = 1;
 	rig_start(&rig);
@@ -447,7 +440,7 @@ START_TEST(a_sync_comes_after_the_writes_before_it)
 	struct xfer x[6];
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.delay_ns = 20 * NS_PER_MS;
 	rig.config.options.fault.count = 3;
 	rig_start(&rig);
@@ -471,97 +464,13 @@ START_TEST(a_failed_sync_is_not_tried_again)
 	struct xfer x = rig_xfer(XFER_SYNC, 0, NULL, 0);
 	struct rig rig;
 
-	fault_on(&rig);
+	rig_init_faulty(&rig);
 	rig.config.options.fault.write_error = 1000;
 	rig_start(&rig);
 	rig_run(&rig, &x, 1, NULL);
 	ck_assert_int_eq(x.result, -EIO);
 	ck_assert_uint_eq(x.retries, 0);
 	ck_assert_str_eq(x.cause, "nvme0: sync: EIO");
-	rig_end(&rig);
-}
-END_TEST
-
-START_TEST(the_device_has_its_depth_and_an_eighth_for_demand)
-{
-	struct xfer x[12], *done[16];
-	unsigned taken = 0, came = 0;
-	struct nvme *n;
-	struct rig rig;
-
-	fault_on(&rig);
-	rig.config.options.fault.delay_ns = 50 * NS_PER_MS; /* so that none is back too soon */
-	rig_start(&rig);
-	n = (struct nvme *)rig.tier;
-	for (unsigned i = 0; i < 12; i++) {
-		x[i] = rig_xfer(XFER_WRITE, i * MIB(1), rig.host, GRANULE);
-		x[i].priority = i < 10 ? XFER_WRITE_BACK : XFER_DEMAND;
-	}
-	while (taken < 10 && nvme_ops.queue(rig.tier, &x[taken]) == 0)
-		taken++;
-	/* Eight on the device, one more staged. */
-	ck_assert_uint_eq(taken, 9);
-	ck_assert_uint_eq(n->in_flight, 8);
-	nvme_ops.commit(rig.tier);
-	x[10].op = XFER_READ;
-	x[10].crc = crc32c(0, rig.host, GRANULE) ^ 1; /* whatever is read: it only has to come */
-	ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[10]), 0);
-	ck_assert_uint_eq(n->in_flight, 9);
-	x[11].op = XFER_READ;
-	ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[11]), -EBUSY);
-	while (came < 10) {
-		unsigned count = nvme_ops.reap(rig.tier, done, 16);
-
-		ck_assert_uint_le(n->in_flight, 9);
-		came += count;
-		if (count == 0)
-			nvme_ops.wait(rig.tier, -1);
-	}
-	ck_assert_uint_eq(n->in_flight, 0);
-	rig_end(&rig);
-}
-END_TEST
-
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
-START_TEST(wait_sleeps_until_its_time_or_a_wake_up)
-{
-	const uint64_t one = 1;
-	uint64_t begin_ns, cpu, value;
-	struct xfer *done[1];
-	struct rig rig;
-
-	rig_init(&rig);
-	rig_start(&rig);
-	begin_ns = clock_now_ns();
-	cpu = cpu_ns();
-	nvme_ops.wait(rig.tier, 100 * (int64_t)NS_PER_MS);
-	ck_assert_uint_ge(clock_now_ns() - begin_ns, 95 * NS_PER_MS);
-	ck_assert_uint_lt(cpu_ns() - cpu, 50 * NS_PER_MS);
-	/* A wake-up that is there already, twice: wait() tells a level, not a change. */
-	ck_assert_int_eq(write(rig.wake_fd, &one, sizeof(one)), sizeof(one));
-	nvme_ops.wait(rig.tier, -1);
-	ck_assert_uint_eq(nvme_ops.reap(rig.tier, done, 1), 0);
-	nvme_ops.wait(rig.tier, -1);
-	ck_assert_uint_eq(nvme_ops.reap(rig.tier, done, 1), 0);
-	ck_assert_int_eq(read(rig.wake_fd, &value, sizeof(value)), sizeof(value));
-	begin_ns = clock_now_ns();
-	nvme_ops.wait(rig.tier, 20 * (int64_t)NS_PER_MS);
-	ck_assert_uint_ge(clock_now_ns() - begin_ns, 19 * NS_PER_MS);
-	/* The lane does not reap while nothing is lent: a wake-up that is over ends no later wait.
-	 */
-	ck_assert_int_eq(write(rig.wake_fd, &one, sizeof(one)), sizeof(one));
-	nvme_ops.wait(rig.tier, -1);
-	ck_assert_int_eq(read(rig.wake_fd, &value, sizeof(value)), sizeof(value));
-	begin_ns = clock_now_ns();
-	nvme_ops.wait(rig.tier, 20 * (int64_t)NS_PER_MS);
-	ck_assert_uint_ge(clock_now_ns() - begin_ns, 19 * NS_PER_MS);
 	rig_end(&rig);
 }
 END_TEST
@@ -576,5 +485,4 @@ UNIT_MAIN("nvme", every_size_comes_back_whole_with_its_crc, a_large_tensor_goes_
 	  punched_host_memory_costs_a_second_read_and_no_data,
 	  requests_that_move_nothing_end_in_eio, a_flipped_byte_is_found_and_read_again,
 	  a_late_completion_holds_up_no_other, a_sync_comes_after_the_writes_before_it,
-	  a_failed_sync_is_not_tried_again, the_device_has_its_depth_and_an_eighth_for_demand,
-	  wait_sleeps_until_its_time_or_a_wake_up)
+	  a_failed_sync_is_not_tried_again)

@@ -36,6 +36,7 @@ void rig_init(struct rig *rig)
 	rig->config.path.size.bytes = MIB(64);
 	rig->config.options.queue_depth = 8;
 	rig->config.options.block_bytes = MIB(1);
+	rig->config.options.checksum_threads = 2;
 	rig->config.options.direct = NVME_DIRECT_TRY;
 	rig->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	ck_assert_int_ge(rig->wake_fd, 0);
@@ -58,6 +59,13 @@ int rig_try(struct rig *rig, struct err *err)
 {
 	ck_assert_ptr_null(rig->tier);
 	return nvme_ops.open(&rig->config, 0, NULL, &rig->tier, err);
+}
+
+void rig_init_faulty(struct rig *rig)
+{
+	rig_init(rig);
+	rig->config.options.fault.presence.present = true;
+	rig->config.options.fault.seed = 11;
 }
 
 void rig_start(struct rig *rig)

@@ -24,8 +24,10 @@ struct rig {
 };
 
 /* A folder and a configuration that a test may change before rig_start(): block 1 MiB, depth 8,
- * 64 MiB. */
+ * two helpers, 64 MiB. */
 void rig_init(struct rig *rig);
+/* With a fault: map, in which nothing is harmed yet. */
+void rig_init_faulty(struct rig *rig);
 void rig_end(struct rig *rig);
 /* Opens the tier and its lane; a failure fails the test. */
 void rig_start(struct rig *rig);

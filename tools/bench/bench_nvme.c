@@ -337,6 +337,7 @@ int bench_nvme(int argc, char **argv)
 	b.config.path.size.bytes = GIB(4);
 	b.config.options.block_bytes = NVME_BLOCK_DEFAULT;
 	b.config.options.queue_depth = NVME_DEPTH_DEFAULT;
+	b.config.options.checksum_threads = NVME_CHECKSUM_THREADS_DEFAULT;
 	if (!parse(&b, argc, argv))
 		return usage();
 	if (start(&b, &err) < 0) {
