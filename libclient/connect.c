@@ -13,6 +13,10 @@
 #include "base/clock.h"
 
 #define SYSTEM_SOCKET "/run/tierd/tierd.sock"
+/* Of who has not heard of a daemon at all. */
+#define HOW_TO_REACH                                                                         \
+	"; `tierd --config FILE` starts a daemon, whose key `socket` says where it is, and " \
+	"TIERD_SOCKET names another one to clients"
 
 int connect_path(const char *given, char *ret, size_t room, struct err *err)
 {
@@ -40,10 +44,11 @@ static int connect_failed(const char *path, int code, struct err *err)
 		return err_set(err, ETIMEDOUT, "%s: the daemon takes no connections", path);
 	case EPROTOTYPE:
 		return err_set(err, EPROTO, "%s is not a socket of tierd's kind", path);
+	case ENOENT:
 	case ENOTDIR:
-		return err_set(err, ENOENT, "%s: %s", path, strerror(code));
+		return err_set(err, ENOENT, "%s: there is no socket" HOW_TO_REACH, path);
 	case ECONNREFUSED:
-		return err_set(err, code, "%s: no daemon serves this socket", path);
+		return err_set(err, code, "%s: no daemon serves this socket" HOW_TO_REACH, path);
 	default:
 		return err_set(err, code, "%s: %s", path, strerror(code));
 	}

@@ -538,7 +538,14 @@ START_TEST(paths_and_arguments_of_open)
 	longpath[sizeof(longpath) - 1] = '\0';
 	ck_assert_int_eq(tierd_open(longpath, NULL, 0, &none), -ENAMETOOLONG);
 	ck_assert_int_eq(tierd_open("/nonexistent/sock", NULL, 0, &none), -ENOENT);
+	ck_assert_str_eq(tierd_error(NULL),
+			 "/nonexistent/sock: there is no socket; `tierd --config FILE` starts a "
+			 "daemon, whose key `socket` says where it is, and TIERD_SOCKET names "
+			 "another one to clients");
 	ck_assert_int_eq(tierd_open("/etc/passwd", NULL, 0, &none), -ECONNREFUSED);
+	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "no daemon serves this socket; `tierd "));
+	ck_assert_int_eq(tierd_open("/etc/passwd/sock", NULL, 0, &none), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "/etc/passwd/sock: there is no socket; "));
 	ck_assert_int_eq(tierd_open("/x", "", 0, &none), -EINVAL);
 	ck_assert_int_eq(tierd_open("/x", NULL, TIERD_NO_THREAD | 2, &none), -EINVAL);
 	memset(longpath, 'x', sizeof(longpath));
