@@ -70,6 +70,7 @@ struct search {
 	unsigned best; /* distance of what was found; nothing yet: the limit */
 	unsigned places;
 	char where[PLACES_MAX][PATH_BYTES]; /* parents: "tiers.dram" */
+	const char *selector, *choice;      /* of the variant whose rows are walked; or NULL */
 	const char *found;
 	unsigned depth;
 };
@@ -86,7 +87,9 @@ static void consider(struct search *s, const char *key, const char *parent)
 		return;
 	}
 	if (s->places < PLACES_MAX)
-		snprintf(s->where[s->places], PATH_BYTES, "%s", parent);
+		snprintf(s->where[s->places], PATH_BYTES, "%s%s%s%s%s", parent,
+			 s->choice != NULL ? " with " : "", s->choice != NULL ? s->selector : "",
+			 s->choice != NULL ? " " : "", s->choice != NULL ? s->choice : "");
 	s->places++;
 }
 
@@ -94,20 +97,20 @@ static void search_rows(struct search *s, const struct config_row *rows, const c
 
 static void search_variant(struct search *s, const struct config_sub *sub, const char *path)
 {
+	const char *outer_selector = s->selector, *outer_choice = s->choice;
 	struct config_choice choice;
-	char parent[PATH_BYTES];
-	int n;
 
 	consider(s, sub->selector, path);
 	if (sub->rows != NULL)
 		search_rows(s, sub->rows, path);
+	s->selector = sub->selector;
 	for (size_t i = 0; sub->variant(i, &choice); i++) {
-		n = snprintf(parent, sizeof(parent), "%s with %s %s", path, sub->selector,
-			     choice.name);
-		ASSERT(n > 0 && n < PATH_BYTES);
+		s->choice = choice.name;
 		if (choice.rows != NULL)
-			search_rows(s, choice.rows, parent);
+			search_rows(s, choice.rows, path);
 	}
+	s->selector = outer_selector;
+	s->choice = outer_choice;
 }
 
 static void search_row(struct search *s, const struct config_row *row, const char *parent)
@@ -121,7 +124,7 @@ static void search_row(struct search *s, const struct config_row *row, const cha
 	if (row->sub == NULL)
 		return;
 	n = snprintf(path, sizeof(path), "%s%s%s%s", parent, *parent != '\0' ? "." : "", row->key,
-		     row->kind == CONFIG_LIST ? "[]" : "");
+		     row->kind == CONFIG_LIST ? "[0]" : "");
 	ASSERT(n > 0 && n < PATH_BYTES);
 	if (row->kind == CONFIG_VARIANT)
 		search_variant(s, row->sub, path);

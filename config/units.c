@@ -230,14 +230,74 @@ static int fail_form(const struct unit_scale *scale, const char *text, enum numb
 	return why_set(why, "%s %s%s", quoted, what[form], spelled);
 }
 
+static const struct unit *find_unit(const struct unit_scale *scale, const char *name)
+{
+	for (const struct unit *unit = scale->units; unit->name != NULL; unit++)
+		if (strcmp(unit->name, name) == 0)
+			return unit;
+	return NULL;
+}
+
+static bool fits(const struct number *number, const struct unit *unit,
+		 const struct unit_range *range)
+{
+	uint64_t value;
+
+	return number_times(number, unit->factor, &value) && value >= range->min &&
+	       value <= range->max;
+}
+
+/* The next larger unit, or the next smaller one; NULL: there is none. */
+static const struct unit *next_unit(const struct unit_scale *scale, const struct unit *from,
+				    bool larger)
+{
+	const struct unit *best = NULL;
+
+	for (const struct unit *u = scale->units; u->name != NULL; u++) {
+		bool beyond = larger ? u->factor > from->factor : u->factor < from->factor;
+
+		if (beyond && (best == NULL ||
+			       (larger ? u->factor < best->factor : u->factor > best->factor)))
+			best = u;
+	}
+	return best;
+}
+
+/* Of what was guessed for a number without a unit, that which the range has room for. Where that is
+ * nothing: the next smaller unit, and the smallest, in which programs count; else larger ones.
+ * Nothing fits: the guess stands. */
+static struct unit_guess guess_within(const struct unit_scale *scale, struct unit_guess guess,
+				      const struct number *number, const struct unit_range *range)
+{
+	const struct unit *first = find_unit(scale, guess.names[0]);
+	struct unit_guess ret = { { NULL, NULL } };
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 2 && guess.names[i] != NULL; i++)
+		if (fits(number, find_unit(scale, guess.names[i]), range))
+			ret.names[n++] = guess.names[i];
+	for (unsigned larger = 0; n == 0 && larger < 2; larger++)
+		for (const struct unit *u = next_unit(scale, first, larger); u != NULL && n < 2;
+		     u = next_unit(scale, u, larger)) {
+			if (!fits(number, u, range))
+				continue;
+			ret.names[n++] = u->name;
+			if (!larger && u != scale->units && fits(number, scale->units, range))
+				ret.names[n++] = scale->units->name;
+		}
+	return n > 0 ? ret : guess;
+}
+
 /* `text` is `digits` characters of a number and then `unit`: 64G gives 64GB or 64GiB. */
 static int fail_unit(const struct unit_scale *scale, const char *text, int digits, const char *unit,
-		     const struct number *number, struct why *why)
+		     const struct number *number, const struct unit_range *range, struct why *why)
 {
 	struct unit_guess guess = scale->guess(unit, number);
 	const char *what = *unit == '\0' ? "has no unit" : "has an unknown unit";
 	char quoted[TEXT_QUOTE_BYTES];
 
+	if (*unit == '\0' && range != NULL)
+		guess = guess_within(scale, guess, number, range);
 	text_quote(text, quoted);
 	if (unit[strcspn(unit, "0123456789")] != '\0')
 		return why_set(why, "%s is more than one number with its unit", quoted);
@@ -249,14 +309,6 @@ static int fail_unit(const struct unit_scale *scale, const char *text, int digit
 	return why_set(why, "%s %s: write %.*s%s or %.*s%s", quoted,
 		       *unit == '\0' ? what : "is ambiguous", digits, text, guess.names[0], digits,
 		       text, guess.names[1]);
-}
-
-static const struct unit *find_unit(const struct unit_scale *scale, const char *name)
-{
-	for (const struct unit *unit = scale->units; unit->name != NULL; unit++)
-		if (strcmp(unit->name, name) == 0)
-			return unit;
-	return NULL;
 }
 
 /* Nothing that is written as more than 0 becomes 0. */
@@ -275,7 +327,8 @@ static int scale_number(const struct unit_scale *scale, const char *text, const 
 	return 0;
 }
 
-int unit_read(const struct unit_scale *scale, const char *text, uint64_t *ret, struct why *why)
+int unit_read(const struct unit_scale *scale, const char *text, const struct unit_range *range,
+	      uint64_t *ret, struct why *why)
 {
 	char quoted[TEXT_QUOTE_BYTES];
 	struct number_guess guess;
@@ -296,7 +349,7 @@ int unit_read(const struct unit_scale *scale, const char *text, uint64_t *ret, s
 		return why_set(why, "%s is not a whole number%s%s", text_quote(text, quoted),
 			       *scale->units->name != '\0' ? " of " : "", scale->units->name);
 	if (unit == NULL)
-		return fail_unit(scale, text, digits, rest, &number, why);
+		return fail_unit(scale, text, digits, rest, &number, range, why);
 	return scale_number(scale, text, unit, &number, ret, why);
 }
 

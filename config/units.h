@@ -21,8 +21,14 @@ extern const struct unit_scale unit_counts;    /* plain numbers */
 
 #define UNIT_TEXT_BYTES 40
 
-/* 0 or -EINVAL with `why`. A fraction is rounded down to the scale's whole steps, never to 0. */
-int unit_read(const struct unit_scale *scale, const char *text, uint64_t *ret, struct why *why);
+struct unit_range {
+	uint64_t min, max;
+};
+
+/* 0 or -EINVAL with `why`. A fraction is rounded down to the scale's whole steps, never to 0.
+ * `range` is not checked: what `why` proposes to write lies in it. NULL: not known. */
+int unit_read(const struct unit_scale *scale, const char *text, const struct unit_range *range,
+	      uint64_t *ret, struct why *why);
 /* The shortest spelling that reads back as `value`. Returns `ret`. */
 const char *unit_format(const struct unit_scale *scale, uint64_t value, char ret[UNIT_TEXT_BYTES]);
 

@@ -32,6 +32,29 @@ static const struct unit_scale *scale_of(enum config_kind kind)
 	}
 }
 
+static void read_limit(const struct unit_scale *scale, const char *limit, uint64_t *ret)
+{
+	struct why why;
+
+	/* A share sets none. */
+	if (limit != NULL)
+		(void)unit_read(scale, limit, NULL, ret, &why);
+}
+
+static int read_number(const struct config_row *row, const char *text, struct value *ret,
+		       struct why *why)
+{
+	const struct unit_scale *scale = scale_of(row->kind);
+	struct unit_range range = { 0, UINT64_MAX };
+
+	if (unit_read(scale, text, NULL, &ret->number, why) == 0)
+		return 0;
+	/* Once more, to be told what would be right here. */
+	read_limit(scale, row->min, &range.min);
+	read_limit(scale, row->max, &range.max);
+	return unit_read(scale, text, &range, &ret->number, why);
+}
+
 static int read_share(const char *text, struct value *ret, struct why *why)
 {
 	uint32_t permille;
@@ -43,13 +66,14 @@ static int read_share(const char *text, struct value *ret, struct why *why)
 }
 
 /* 0% would look like "not a share, 0 bytes" in struct config_bytes. */
-static int read_bytes(const char *text, struct value *ret, struct why *why)
+static int read_bytes(const struct config_row *row, const char *text, struct value *ret,
+		      struct why *why)
 {
 	size_t length = strlen(text);
 	int res;
 
 	if (length == 0 || text[length - 1] != '%')
-		return unit_read(&unit_sizes, text, &ret->number, why);
+		return read_number(row, text, ret, why);
 	res = read_share(text, ret, why);
 	if (res == 0 && (ret->number == 0 || ret->number > 1000)) {
 		snprintf(why->text, sizeof(why->text), "'%s' is out of range; from 0.1%% to 100%%",
@@ -119,7 +143,7 @@ int value_read(const struct config_row *row, const char *text, struct value *ret
 	*ret = (struct value){ 0 };
 	switch (row->kind) {
 	case CONFIG_BYTES:
-		return read_bytes(text, ret, why);
+		return read_bytes(row, text, ret, why);
 	case CONFIG_PERMILLE:
 		return read_share(text, ret, why);
 	case CONFIG_BOOL:
@@ -130,7 +154,7 @@ int value_read(const struct config_row *row, const char *text, struct value *ret
 	case CONFIG_PATH:
 		return read_text(row, text, ret, why);
 	default:
-		return unit_read(scale_of(row->kind), text, &ret->number, why);
+		return read_number(row, text, ret, why);
 	}
 }
 

@@ -171,7 +171,7 @@ START_TEST(unknown_keys_are_refused_with_what_was_meant)
 		  "t:1:28: tiers.dram.high: unknown key; 'high' is a key of the top level" },
 		{ "tiers: {dram: {size: 1GiB}, nvme: {path: /a}}",
 		  "t:1:36: tiers.nvme.path: unknown key; the nearest is 'paths'; 'path' is a key "
-		  "of tiers.nvme.paths[]" },
+		  "of tiers.nvme.paths[0]" },
 		{ DRAM "size: 1GiB\n",
 		  "t:2:1: size: unknown key; 'size' is a key of tiers.hbm with backend cuda, "
 		  "tiers.hbm with backend memory and others" },

@@ -20,7 +20,7 @@ static void check_spellings(const struct unit_scale *scale, const struct spellin
 	for (size_t i = 0; i < n; i++) {
 		struct why why = { "" };
 		uint64_t value = 4711;
-		int res = unit_read(scale, rows[i].text, &value, &why);
+		int res = unit_read(scale, rows[i].text, NULL, &value, &why);
 
 		if (rows[i].why == NULL) {
 			ck_assert_msg(res == 0, "%s: %s", rows[i].text, why.text);
@@ -203,6 +203,43 @@ START_TEST(rates_are_sizes_a_second)
 }
 END_TEST
 
+START_TEST(a_unit_that_is_proposed_is_within_the_range)
+{
+	static const struct {
+		const struct unit_scale *scale;
+		const char *text;
+		struct unit_range range;
+		const char *says;
+	} rows[] = {
+		{ &unit_durations, "100", { 0, UINT64_MAX }, "write 100s or 100ms" },
+		{ &unit_durations, "100", { 0, NS_PER_S }, "write 100ms" },
+		{ &unit_durations, "100", { 0, NS_PER_MS }, "write 100us or 100ns" },
+		{ &unit_durations, "1", { 0, NS_PER_MS }, "write 1ms" },
+		{ &unit_durations, "5000", { 0, NS_PER_MS }, "write 5000ns" },
+		{ &unit_durations, "1", { 60 * NS_PER_S, UINT64_MAX }, "write 1min or 1h" },
+		{ &unit_durations, "0", { 1, UINT64_MAX }, "write 0s or 0ms" }, /* none is */
+		{ &unit_sizes, "64", { MIB(2), GIB(1) }, "write 64MiB or 64MB" },
+		{ &unit_sizes, "4096", { KIB(4), MIB(64) }, "write 4096KiB or 4096B" },
+		{ &unit_sizes, "64", { MIB(1), UINT64_MAX }, "write 64GB or 64GiB" },
+		{ &unit_sizes, "20000", { MIB(1), UINT64_MAX }, "write 20000KB or 20000KiB" },
+		{ &unit_rates, "5", { 0, MIB(20) }, "write 5MiB/s or 5B/s" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct why why = { "" };
+		uint64_t value = 4711;
+		char want[128];
+
+		ck_assert_int_eq(
+			unit_read(rows[i].scale, rows[i].text, &rows[i].range, &value, &why),
+			-EINVAL);
+		snprintf(want, sizeof(want), "'%s' has no unit: %s", rows[i].text, rows[i].says);
+		ck_assert_str_eq(why.text, want);
+		ck_assert_uint_eq(value, 4711);
+	}
+}
+END_TEST
+
 START_TEST(shares_are_in_percent)
 {
 	static const struct spelling rows[] = {
@@ -245,7 +282,7 @@ static void check_round_trip(const struct unit_scale *scale, uint64_t value)
 	uint64_t again = ~value;
 
 	unit_format(scale, value, text);
-	ck_assert_msg(unit_read(scale, text, &again, &why) == 0, "%s: %s", text, why.text);
+	ck_assert_msg(unit_read(scale, text, NULL, &again, &why) == 0, "%s: %s", text, why.text);
 	ck_assert_msg(again == value, "%s", text);
 }
 
@@ -294,5 +331,6 @@ START_TEST(a_value_is_formatted_by_its_largest_unit)
 END_TEST
 
 UNIT_MAIN("config_units", sizes_have_one_meaning_or_none, numbers_of_yaml_are_not_numbers_here,
-	  durations_name_their_unit, rates_are_sizes_a_second, shares_are_in_percent,
+	  durations_name_their_unit, rates_are_sizes_a_second,
+	  a_unit_that_is_proposed_is_within_the_range, shares_are_in_percent,
 	  what_is_formatted_reads_back_exactly, a_value_is_formatted_by_its_largest_unit)

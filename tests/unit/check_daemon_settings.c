@@ -152,6 +152,15 @@ static const struct {
 	{ DRAM "linger: 60\n", "linger" },
 	{ DRAM "max_clients: 0\n", "max_clients" },
 	{ DRAM "spin: 2ms\n", "spin" },
+	{ DRAM "spin: 100\n", "t.yaml:2:7: spin: '100' has no unit: write 100us or 100ns" },
+	{ DRAM "linger: 100\n", "linger: '100' has no unit: write 100s or 100ms" },
+	{ "tiers: {nvme: {block: 4096, paths: []}, dram: {size: 64MiB}}\n",
+	  "tiers.nvme.block: '4096' has no unit: write 4096KiB or 4096B" },
+#ifdef HAVE_CUDA
+	{ CUDA "device: 0}}\n", "; 'device' is a key of tiers.hbm.devices[0] with backend cuda" },
+	{ CUDA "devices: [{devise: 0}]}}\n", "tiers.hbm.devices[0].devise: unknown key" },
+	{ CUDA "spin: 100}}\n", "tiers.hbm.spin: '100' has no unit: write 100ms" },
+#endif
 };
 
 START_TEST(wrong_configurations_are_refused_by_name)

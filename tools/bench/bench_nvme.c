@@ -72,7 +72,7 @@ static bool read_number(const struct unit_scale *scale, const char *option, cons
 {
 	struct why why;
 
-	if (unit_read(scale, text, ret, &why) == 0)
+	if (unit_read(scale, text, NULL, ret, &why) == 0)
 		return true;
 	fprintf(stderr, "tierd-bench nvme: --%s: %s\n", option, why.text);
 	return false;
