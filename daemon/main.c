@@ -21,6 +21,23 @@ enum {
 	STATUS_CONFIG = 78, /* EX_CONFIG: starting again does not help */
 };
 
+/* Of a start that failed, by the kind of its error: whether what was asked for is wrong, or is
+ * never to be had like this. All else may be another time: memory, a disk, a driver, a socket. */
+static int status_of_start(int rc)
+{
+	switch (-rc) {
+	case EINVAL:  /* against a rule, or beyond what the device is */
+	case ENOTSUP: /* which a device or a file system cannot do */
+	case ENOSYS:  /* nor this kernel */
+	case EEXIST:  /* something stands where only nothing may */
+	case ENOTDIR: /* or something else than what is needed */
+	case EMFILE:  /* RLIMIT_NOFILE */
+		return STATUS_CONFIG;
+	default:
+		return STATUS_FAILED;
+	}
+}
+
 enum action { ACTION_RUN, ACTION_CHECK, ACTION_PRINT };
 
 struct arguments {
@@ -60,7 +77,8 @@ static const char usage[] =
 	"exit status: 0 ended by a signal, or the configuration is valid\n"
 	"             1 failed: starting again may help\n"
 	"             2 wrong usage\n"
-	"             78 wrong configuration: do not start again\n";
+	"             78 wrong configuration, or one that cannot be had on this machine:\n"
+	"                do not start again\n";
 
 static int usage_wrong(const char *subject, const char *what)
 {
@@ -131,11 +149,11 @@ static int arguments_parse(int argc, char **argv, struct arguments *ret)
 	return -1;
 }
 
-static int failed(const struct err *err)
+static int failed(const struct err *err, int status)
 {
 	log_error(MAIN, "%s", err->text);
 	log_end();
-	return STATUS_FAILED;
+	return status;
 }
 
 /* A unit that was misunderstood can still be seen in the log. */
@@ -153,10 +171,10 @@ static int serve(const struct settings *settings)
 	config_each_size(settings_rows, settings, say_size, NULL);
 	rc = daemon_create(settings, &daemon, &err);
 	if (rc < 0)
-		return failed(&err);
+		return failed(&err, status_of_start(rc));
 	rc = daemon_run(daemon, &err);
 	daemon_destroy(daemon);
-	return rc < 0 ? failed(&err) : STATUS_OK;
+	return rc < 0 ? failed(&err, STATUS_FAILED) : STATUS_OK;
 }
 
 static int run(const struct arguments *a)

@@ -21,7 +21,7 @@
 #define SLAB_MOST  MIB(256) /* of the default */
 /* What a context takes: 20 were seen. Without, the driver says "operating system". */
 #define CONTEXT_FDS 24u
-#define SLABS_MOST 65536u   /* as many as a client takes (libclient/slab.c) */
+#define SLABS_MOST  65536u /* as many as a client takes (libclient/slab.c) */
 
 static const struct config_row name_rows[] = {
 	{ "device", CONFIG_TEXT, offsetof(struct gpu_name, device), NULL, NULL, NULL,
@@ -199,7 +199,7 @@ static int decide_size(struct gpu *g, struct err *err)
 	if (c->size.permille != 0)
 		bytes = total / 1000 * c->size.permille + total % 1000 * c->size.permille / 1000;
 	if (bytes > total)
-		return err_set(err, ENOMEM, "%s: size of %" PRIu64 " bytes: the GPU has %zu",
+		return err_set(err, EINVAL, "%s: size of %" PRIu64 " bytes: the GPU has %zu",
 			       g->base.name, bytes, total);
 	slab = c->slab_bytes != 0 ? c->slab_bytes : gpu_slab_bytes(bytes);
 	r = check_slab(g, slab, bytes, err);

@@ -73,7 +73,7 @@ static bool fs_in_memory(unsigned long magic)
 }
 
 /* What `size` means where `room` bytes are there; 0: not known. */
-static int wanted_bytes(const struct nvme_config *c, uint64_t room, const char *of, uint64_t *ret,
+static int wanted_bytes(const struct nvme_config *c, uint64_t room, bool device, uint64_t *ret,
 			struct err *err)
 {
 	const char *path = c->path.path;
@@ -88,8 +88,9 @@ static int wanted_bytes(const struct nvme_config *c, uint64_t room, const char *
 		return err_set(err, EINVAL, "%s: size %llu is less than one block of %llu bytes",
 			       path, ull(bytes), ull(c->options.block_bytes));
 	if (room > 0 && bytes > room)
-		return err_set(err, ENOSPC, "%s: size %llu wanted, %llu bytes %s", path, ull(bytes),
-			       ull(room), of);
+		return err_set(err, device ? EINVAL : ENOSPC, /* which others may free */
+			       "%s: size %llu wanted, %llu bytes %s", path, ull(bytes), ull(room),
+			       device ? "on the device" : "free");
 	*ret = bytes;
 	return 0;
 }
@@ -232,7 +233,7 @@ static int open_folder(const struct nvme_config *c, struct nvme_file *f, unsigne
 	log_info(TIER, "%s: %s, %llu bytes free", path, f->kind, ull(room));
 	if (fs.f_blocks != 0 && room == 0)
 		return err_set(err, ENOSPC, "%s: no space is free on this %s", path, f->kind);
-	r = wanted_bytes(c, room, "free", &f->bytes, err);
+	r = wanted_bytes(c, room, false, &f->bytes, err);
 	if (r < 0)
 		return r;
 	if (fs_in_memory(*ret_magic))
@@ -316,7 +317,7 @@ static int open_device(const struct nvme_config *c, struct nvme_file *f, struct 
 			       strerror(errno));
 	log_info(TIER, "%s: device of %llu bytes", path, ull(bytes));
 	if (bytes <= 2 * NVME_DEVICE_EDGE)
-		return err_set(err, ENOSPC, "%s: a device of %llu bytes is too small", path,
+		return err_set(err, EINVAL, "%s: a device of %llu bytes is too small", path,
 			       ull(bytes));
 	r = check_empty(f->fd, path, err);
 	if (r < 0)
@@ -325,7 +326,7 @@ static int open_device(const struct nvme_config *c, struct nvme_file *f, struct 
 	f->start = NVME_DEVICE_EDGE;
 	snprintf(f->kind, sizeof(f->kind), "device");
 	snprintf(f->space, sizeof(f->space), "its own");
-	return wanted_bytes(c, bytes - 2 * NVME_DEVICE_EDGE, "on the device", &f->bytes, err);
+	return wanted_bytes(c, bytes - 2 * NVME_DEVICE_EDGE, true, &f->bytes, err);
 }
 
 /* Direct I/O */

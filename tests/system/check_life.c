@@ -223,6 +223,15 @@ START_TEST(exit_statuses_are_those_documented)
 						    "[{path: /nosuch, size: 8MiB}]}}\n"),
 			 1);
 	system_stop(s);
+	/* What only a look at the machine tells. */
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: /dev/null, size: 8MiB}]}}\n"),
+			 78);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 0.1%, zone: 1TiB}, nvme: "
+						    "{paths: [{path: @NVME@, size: 8MiB}]}}\n"),
+			 78);
+	system_stop(s);
 }
 END_TEST
 

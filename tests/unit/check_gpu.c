@@ -122,7 +122,7 @@ START_TEST(sizes_that_do_not_fit_are_refused_with_both_numbers)
 		int result;
 		const char *text;
 	} cases[] = {
-		{ { .size.bytes = MIB(512) }, -ENOMEM, "536870912 bytes: the GPU has 268435456" },
+		{ { .size.bytes = MIB(512) }, -EINVAL, "536870912 bytes: the GPU has 268435456" },
 		{ { .size.bytes = MIB(32) }, -EINVAL, "must hold a slab of 67108864" },
 		{ { .size.bytes = MIB(96), .slab_bytes = MIB(1) }, -EINVAL, "device's 2097152" },
 	};
