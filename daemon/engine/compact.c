@@ -29,9 +29,7 @@ static bool is_last(const struct engine *e, uint8_t device)
 	return device_kind(e, device) == TIER_KIND_DRAM && e->nvme_first == DEVICE_NONE;
 }
 
-/* Takes what the request lacks and finds a hole for, so that the window is not sought there.
- * Returns the bytes of the first tensor that finds none, 0 if all do. */
-static uint64_t take_holes(struct engine *e, struct request *q, uint8_t device)
+uint64_t compact_take_holes(struct engine *e, struct request *q, uint8_t device)
 {
 	for (size_t i = 0; i < q->n; i++) {
 		struct item *item = &q->items[i];
@@ -43,7 +41,7 @@ static uint64_t take_holes(struct engine *e, struct request *q, uint8_t device)
 	return 0;
 }
 
-static void give_holes(struct engine *e, struct request *q, uint8_t device)
+void compact_give_holes(struct engine *e, struct request *q, uint8_t device)
 {
 	bool again = e->again, look = e->devices[device].look;
 
@@ -226,42 +224,6 @@ static bool make_hole(struct engine *e, uint8_t device, uint64_t bytes)
 	return try_window(e, device, &w) || (s.found && slide_begin(e, device, &s));
 }
 
-/* The tensors of the head of the queue find holes, one after the other; memory is made for the
- * first that finds none. */
-bool compact_grow(struct engine *e, uint8_t device)
-{
-	struct request *q = list_first(queue_of(e, device), struct request, link);
-	uint64_t all = acquire_lacking_bytes(e, q, device), bytes;
-	struct way whole;
-	bool grows;
-
-	if (slabs_grow_is_known(e, device, &grows))
-		return grows;
-	whole = slabs_way(e, device, all); /* before holes are taken */
-	bytes = take_holes(e, q, device);
-	grows = bytes > 0 && slabs_grow(e, device, bytes, &whole);
-	give_holes(e, q, device);
-	return grows;
-}
-
-/* For all of a batch in one piece, where that could ever be: what is traded, and grown after it, is
- * then always nearer to that, and no slab goes round in a circle. */
-bool compact_trade(struct engine *e, uint8_t device)
-{
-	struct request *q = list_first(queue_of(e, device), struct request, link);
-	uint64_t bytes = acquire_lacking_bytes(e, q, device);
-	bool trades;
-
-	if (e->devices[device].closed_bytes == 0 || !e->devices[device].tier->base.on_demand)
-		return false;
-	if (slabs_way(e, device, bytes).found)
-		return slabs_trade(e, device, bytes);
-	bytes = take_holes(e, q, device);
-	trades = bytes > 0 && slabs_trade(e, device, bytes);
-	give_holes(e, q, device);
-	return trades;
-}
-
 /* What an earlier round began must end before another window is chosen. */
 static bool is_busy(struct engine *e, uint8_t device)
 {
@@ -288,8 +250,8 @@ bool compact(struct engine *e, uint8_t device)
 
 	if (is_busy(e, device))
 		return true;
-	moving = make_hole(e, device, take_holes(e, q, device));
-	give_holes(e, q, device);
+	moving = make_hole(e, device, compact_take_holes(e, q, device));
+	compact_give_holes(e, q, device);
 	/* The holes that were taken may stand in the way: one window for all of it. */
 	if (!moving)
 		moving = make_hole(e, device, acquire_lacking_bytes(e, q, device));

@@ -16,9 +16,9 @@ bool compact(struct engine *e, uint8_t device);
 bool compact_for(struct engine *e, uint8_t device, uint64_t bytes);
 /* Whether what stands in the extent could leave it now. */
 bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x);
-/* The same by memory that is made, or is on its way (slabs_grow), and by giving an empty slab for
- * one in a better place (slabs_trade). */
-bool compact_grow(struct engine *e, uint8_t device);
-bool compact_trade(struct engine *e, uint8_t device);
+/* Takes what the request lacks and finds a hole for, so that no window is sought there, and gives
+ * it back. Returns the bytes of the first tensor that finds none, 0 if all do. */
+uint64_t compact_take_holes(struct engine *e, struct request *q, uint8_t device);
+void compact_give_holes(struct engine *e, struct request *q, uint8_t device);
 
 #endif

@@ -66,6 +66,7 @@ static void forget_import(struct engine *e, struct holder *h, uint8_t tier, uint
 	h->slabs[tier][i / 64] &= ~(1ull << i % 64);
 	ASSERT(s->slab[i].importers > 0);
 	s->slab[i].importers--;
+	s->slab[i].kept = false;
 	slabs_unback_if_free(e, tier);
 }
 

@@ -251,6 +251,7 @@ static void check_slabs(struct engine *e, struct sums *sums, uint8_t tier)
 		ASSERT(replica_offset(e, home, s->slab[i].node) == i * s->bytes);
 	}
 	ASSERT(s == NULL || backed == s->backed_bytes);
+	ASSERT(s == NULL || backed <= s->limit_bytes);
 }
 
 static unsigned count_flight(const struct engine *e)

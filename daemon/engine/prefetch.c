@@ -8,7 +8,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
-#include "daemon/engine/slabs.h"
+#include "daemon/engine/slab_room.h"
 
 static void drop_hint(struct engine *e, struct hint *hint)
 {
@@ -39,8 +39,7 @@ static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 	uint32_t node = EXTENT_NONE;
 
 	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0) {
-		slabs_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes),
-			   NULL);
+		slab_room_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes));
 		return false;
 	}
 	if (move_fill(e, tensor, device, node, XFER_PREFETCH, false, NULL) < 0 &&

@@ -11,6 +11,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slab_room.h"
 #include "daemon/engine/slabs.h"
 
 #define IDLE_RETRY_NS (10 * NS_PER_MS)
@@ -295,15 +296,15 @@ void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
-	if (compact_grow(e, device))
+	if (slab_room_grow_head(e, device))
 		return;
-	if (free < bytes && slabs_grow_any(e, device))
+	if (free < bytes && slab_room_grow_any(e, device))
 		return;
 	if (free < bytes)
 		moving = reclaim(e, device, bytes - free);
 	else if (!moving)
-		moving = compact(e, device) || slabs_grow_any(e, device) ||
-			 compact_trade(e, device) || reclaim(e, device, GRANULE);
+		moving = compact(e, device) || slab_room_grow_any(e, device) ||
+			 slab_room_trade(e, device) || reclaim(e, device, GRANULE);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, device);
 	if (!moving)
@@ -339,7 +340,7 @@ void reclaim_device(struct engine *e, uint8_t device)
 	if (d->wanted_bytes > free_bytes(d))
 		goal = MAX(goal, d->wanted_bytes - free_bytes(d));
 	d->wanted_bytes = 0;
-	if (goal > 0 && !d->tier->base.on_demand && slabs_grow(e, device, goal, NULL))
+	if (goal > 0 && !d->tier->base.on_demand && slab_room_grow(e, device, goal))
 		return; /* there will be more of it in a moment */
 	/* A clean that would end in a drop is begun once; more would only write the same bytes
 	 * again. */

@@ -11,14 +11,11 @@
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/slab_search.h"
 
-#define SLAB_IDLE_NS  (10 * NS_PER_S) /* empty for so long, it is given back */
-#define SLAB_RETRY_NS NS_PER_S        /* after out of memory */
-
-static struct slabs *slabs_of(const struct engine *e, uint8_t device)
-{
-	return e->devices[e->devices[device].lane].slabs;
-}
+#define SLAB_IDLE_NS     (10 * NS_PER_S)   /* empty for so long, it is given back */
+#define SLAB_RETRY_NS    NS_PER_S          /* after out of memory */
+#define SLAB_PATIENCE_NS (100 * NS_PER_MS) /* for clients that a traded slab waits for */
 
 static const struct tier_base *base_of(const struct engine *e, uint8_t tier)
 {
@@ -86,7 +83,7 @@ static void open_range(struct engine *e, uint8_t tier, uint32_t i)
 
 void slabs_touch(struct engine *e, uint8_t device, const struct extent *x)
 {
-	struct slabs *s = slabs_of(e, device);
+	struct slabs *s = e->devices[e->devices[device].lane].slabs;
 	uint64_t begin = e->devices[device].base_offset + x->offset;
 
 	if (s == NULL)
@@ -113,6 +110,15 @@ static void lend(struct engine *e, uint8_t tier, enum xfer_op op, uint32_t i)
 	list_init(&s->x.link);
 	s->slab[i].state = op == XFER_BACK ? SLAB_BACKING : SLAB_UNBACKING;
 	xfer_lend(e, tier, &s->x);
+}
+
+void slabs_back(struct engine *e, uint8_t tier, uint32_t i)
+{
+	struct slabs *s = e->devices[tier].slabs;
+
+	ASSERT(s->slab[i].state == SLAB_ABSENT);
+	s->traded = false;
+	lend(e, tier, XFER_BACK, i);
 }
 
 /* Devices register slabs in the order of addresses, each at its own pace. */
@@ -162,10 +168,10 @@ static void back_failed(struct engine *e, uint8_t tier, uint32_t i)
 {
 	struct slabs *s = e->devices[tier].slabs;
 	const char *cause = s->x.cause[0] != '\0' ? s->x.cause : "out of memory";
-	bool again = s->full && strcmp(s->cause, cause) == 0;
+	bool again = slabs_full(s) && strcmp(s->cause, cause) == 0;
 
 	s->slab[i].state = SLAB_ABSENT;
-	s->full = true;
+	s->limit_bytes = s->backed_bytes;
 	snprintf(s->cause, sizeof(s->cause), "%s", cause);
 	s->retry_at_ns = e->now_ns + SLAB_RETRY_NS;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_refused), 1);
@@ -186,8 +192,9 @@ static void back_done(struct engine *e, uint8_t tier, uint32_t i)
 		back_failed(e, tier, i);
 		return;
 	}
-	s->full = false;
 	s->backed_bytes += slab_length(s, i);
+	if (slabs_full(s) && s->backed_bytes > s->limit_bytes)
+		s->limit_bytes = UINT64_MAX;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_made), 1);
 	slabs_count_backed(e, base_of(e, tier)->kind);
 	s->slab[i].state = SLAB_PINNING;
@@ -202,7 +209,6 @@ static void unback_done(struct engine *e, uint8_t tier, uint32_t i)
 	s->slab[i].state = SLAB_ABSENT;
 	s->leaving = s->count;
 	s->backed_bytes -= slab_length(s, i);
-	s->retry_at_ns = 0; /* there is memory now */
 	s->scan_at_ns = 0;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_given), 1);
 	slabs_count_backed(e, base_of(e, tier)->kind);
@@ -234,86 +240,6 @@ void slabs_xfer_done(struct engine *e, struct xfer *x)
 		unback_done(e, tier, (uint32_t)(x->offset / s->bytes));
 }
 
-/* ---- making room ---- */
-
-/* The first one in the range that has no memory. False: there is none, or none to be had now. */
-static bool back_first(struct engine *e, uint8_t tier, uint64_t begin, uint64_t end)
-{
-	struct slabs *s = e->devices[tier].slabs;
-
-	for (uint32_t i = (uint32_t)(begin / s->bytes); i < s->count && slab_begin(s, i) < end;
-	     i++) {
-		if (s->slab[i].state == SLAB_ABSENT) {
-			lend(e, tier, XFER_BACK, i);
-			return true;
-		}
-	}
-	return false;
-}
-
-/* A client that does not let go, as one that is stopped, keeps the memory; it must not keep others
- * from using it. What leaves to be traded stays on its way, or it would come and go for ever. */
-static bool take_back(struct engine *e, uint8_t tier)
-{
-	struct slabs *s = e->devices[tier].slabs;
-	uint32_t i = s->leaving;
-
-	if (i == s->count || s->slab[i].state != SLAB_LEAVING || s->traded)
-		return false;
-	s->leaving = s->count;
-	s->trim = false;
-	open_range(e, tier, i);
-	return true;
-}
-
-bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret)
-{
-	const struct device *d = &e->devices[device];
-	const struct slabs *s = slabs_of(e, device);
-
-	if (s == NULL || d->closed_bytes == 0 || d->lost)
-		*ret = false;
-	else if (!d->tier->base.on_demand)
-		*ret = !s->full; /* they come by themselves */
-	else if (take_back(e, d->lane) || s->busy)
-		*ret = true;
-	else if (e->now_ns < s->retry_at_ns)
-		*ret = false;
-	else
-		return false;
-	return true;
-}
-
-struct way slabs_way(struct engine *e, uint8_t device, uint64_t bytes)
-{
-	const struct device *d = &e->devices[device];
-
-	return slabs_find_way(d->slabs, d->extents, ALIGN_UP(bytes, GRANULE), 0, d->slabs->end);
-}
-
-bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes, const struct way *whole)
-{
-	struct way way;
-	bool grows;
-
-	if (slabs_grow_is_known(e, device, &grows))
-		return grows;
-	way = slabs_way(e, device, bytes);
-	if (way.found && whole != NULL && whole->found &&
-	    (whole->cost <= way.cost || e->devices[device].slabs->full))
-		way = *whole;
-	return way.found && back_first(e, device, way.begin, way.end);
-}
-
-bool slabs_grow_any(struct engine *e, uint8_t device)
-{
-	bool grows;
-
-	if (slabs_grow_is_known(e, device, &grows))
-		return grows;
-	return back_first(e, device, 0, e->devices[device].slabs->end);
-}
-
 /* ---- giving back ---- */
 
 void slabs_unback_if_free(struct engine *e, uint8_t tier)
@@ -327,7 +253,7 @@ void slabs_unback_if_free(struct engine *e, uint8_t tier)
 }
 
 /* Nothing stands there: nothing will, and everybody who has it mapped is asked to let go. */
-static bool leave(struct engine *e, uint8_t tier, uint32_t i, bool traded)
+bool slabs_leave(struct engine *e, uint8_t tier, uint32_t i, bool traded)
 {
 	struct slabs *s = e->devices[tier].slabs;
 	struct list *it;
@@ -338,6 +264,7 @@ static bool leave(struct engine *e, uint8_t tier, uint32_t i, bool traded)
 	s->slab[i].state = SLAB_LEAVING;
 	s->leaving = i;
 	s->traded = traded;
+	s->left_at_ns = e->now_ns;
 	list_for_each (it, &e->holders) {
 		struct holder *h = list_entry(it, struct holder, link);
 
@@ -348,34 +275,30 @@ static bool leave(struct engine *e, uint8_t tier, uint32_t i, bool traded)
 	return true;
 }
 
-bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes)
+/* A client that does not let go, as one that is stopped, keeps the memory; it must not keep others
+ * from using it. What is to be traded has its time to leave, and is not tried again before one of
+ * its clients has let go: it would come and go for ever. */
+bool slabs_take_back(struct engine *e, uint8_t tier)
 {
-	struct device *d = &e->devices[device];
-	struct slabs *s = slabs_of(e, device);
-	uint64_t next_ns;
-	struct way way;
-	uint32_t i;
+	struct slabs *s = e->devices[tier].slabs;
+	uint32_t i = s->leaving;
 
-	if (s == NULL || !d->tier->base.on_demand || !s->full || d->closed_bytes == 0)
+	if (i == s->count || s->slab[i].state != SLAB_LEAVING)
 		return false;
-	if (s->busy)
+	if (s->traded && e->now_ns < s->left_at_ns + SLAB_PATIENCE_NS)
 		return true;
-	if (s->leaving != s->count)
-		return false;
-	way = slabs_way(e, device, bytes);
-	if (!way.found)
-		return false;
-	i = slabs_find_empty(e, d->lane, 0, &way, &next_ns);
-	if (i == s->count)
-		i = slabs_find_spare(s, d->extents, ALIGN_UP(bytes, GRANULE), &way);
-	return i < s->count && leave(e, d->lane, i, true);
+	s->slab[i].kept |= s->traded;
+	s->leaving = s->count;
+	s->trim = s->traded = false;
+	open_range(e, tier, i);
+	return true;
 }
 
 /* One at a time, while nobody waits for room. */
 static void give_back(struct engine *e, uint8_t tier)
 {
 	struct slabs *s = e->devices[tier].slabs;
-	uint64_t next_ns;
+	uint64_t idle_ns = s->trim ? 0 : SLAB_IDLE_NS, next_ns;
 	uint32_t i;
 
 	if (e->devices[tier].lost || s->leaving != s->count ||
@@ -384,11 +307,11 @@ static void give_back(struct engine *e, uint8_t tier)
 	s->scan_at_ns = e->now_ns + SLAB_IDLE_NS;
 	if (!list_empty(&e->devices[tier].queue))
 		return;
-	i = slabs_find_empty(e, tier, s->trim ? 0 : SLAB_IDLE_NS, NULL, &next_ns);
+	i = slab_search_idle(s, e->devices[tier].extents, e->now_ns, idle_ns, &next_ns);
 	s->scan_at_ns = next_ns;
 	if (i == s->count)
 		s->trim = false;
-	else if (!leave(e, tier, i, false))
+	else if (!slabs_leave(e, tier, i, false))
 		s->scan_at_ns = e->now_ns + SLAB_RETRY_NS;
 }
 
@@ -466,16 +389,19 @@ uint64_t slabs_turn(struct engine *e)
 uint64_t slabs_capacity(const struct engine *e, uint8_t device)
 {
 	const struct device *d = &e->devices[device];
-	const struct slabs *s = slabs_of(e, device);
+	const struct slabs *s = e->devices[d->lane].slabs;
+	uint64_t bytes = extents_capacity(d->extents);
 
-	return extents_capacity(d->extents) - (s != NULL && s->full ? d->closed_bytes : 0);
+	if (s == NULL || !slabs_full(s))
+		return bytes;
+	return bytes - d->closed_bytes + MIN(slabs_spare_bytes(s), d->closed_bytes);
 }
 
 const char *slabs_trouble(const struct engine *e, uint8_t device)
 {
-	const struct slabs *s = slabs_of(e, device);
+	const struct slabs *s = e->devices[e->devices[device].lane].slabs;
 
-	return s != NULL && s->full && e->devices[device].closed_bytes > 0 ? s->cause : NULL;
+	return s != NULL && slabs_full(s) && e->devices[device].closed_bytes > 0 ? s->cause : NULL;
 }
 
 static void find_pinners(struct engine *e, struct slabs *s, uint8_t tier, uint32_t ready)
@@ -503,6 +429,7 @@ static int open_tier(struct engine *e, uint8_t tier, struct err *err)
 	s->end = ALIGN_DOWN(base->bytes, GRANULE);
 	s->count = s->leaving = (uint32_t)((s->end + s->bytes - 1) / s->bytes);
 	s->scan_at_ns = ENGINE_NEVER;
+	s->limit_bytes = UINT64_MAX;
 	s->slab = calloc(s->count, sizeof(*s->slab));
 	if (s->slab == NULL)
 		return err_set(err, ENOMEM, "no memory for the slabs of %s", base->name);

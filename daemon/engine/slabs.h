@@ -27,6 +27,7 @@ struct slab {
 	uint32_t node;       /* EXTENT_NONE: it is PRESENT */
 	uint32_t importers;
 	uint8_t state;
+	bool kept; /* one of them did not let go when it was to be traded; until one does */
 };
 
 /* A device that registers host memory, slab by slab in the order of addresses. */
@@ -45,10 +46,12 @@ struct slabs {
 	struct xfer x;         /* BACK or UNBACK */
 	bool busy;             /* it is lent */
 	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
-	bool traded;           /* it leaves for one at another place */
-	bool full;             /* the last BACK found no memory, or no descriptor */
-	char cause[96];        /* full: what it said */
-	uint64_t retry_at_ns;  /* full: not tried again before */
+	bool traded; /* for one at another place, that was not asked for yet */
+	uint64_t left_at_ns;
+	/* What there was when the last BACK found no memory, or no descriptor: more is not asked
+	 * for before retry_at. UINT64_MAX: as far as is known there is more. */
+	uint64_t limit_bytes, retry_at_ns;
+	char cause[96]; /* of that BACK */
 	uint64_t scan_at_ns;   /* when to look for empty ones */
 	bool trim;             /* every empty one is to go, however short it has been */
 	struct pinner pinner[ENGINE_DEVICES_MAX];
@@ -64,24 +67,16 @@ static inline uint64_t slab_length(const struct slabs *s, uint32_t i)
 	return MIN(s->bytes, s->end - slab_begin(s, i));
 }
 
-struct way {
-	uint64_t begin, end; /* holes and ABSENT slabs */
-	uint32_t cost;       /* of those slabs */
-	bool found;
-};
+static inline bool slabs_full(const struct slabs *s)
+{
+	return s->limit_bytes != UINT64_MAX;
+}
 
-/* Where `bytes` in one piece would take the fewest new slabs, within [first, last)
- * (slab_search.c). */
-struct way slabs_find_way(const struct slabs *s, const struct extents *extents, uint64_t bytes,
-			  uint64_t first, uint64_t last);
-/* An empty slab in the way without which there is another one for `bytes` that takes no more new
- * slabs; `count`: none. */
-uint32_t slabs_find_spare(const struct slabs *s, const struct extents *extents, uint64_t bytes,
-			  const struct way *way);
-/* The last slab that nothing has stood in for `idle_ns`, not in the range [begin, end); `count`:
- * none. *ret_next_ns: when the next one may be. */
-uint32_t slabs_find_empty(struct engine *e, uint8_t tier, uint64_t idle_ns, const struct way *but,
-			  uint64_t *ret_next_ns);
+/* Full: what was given back, and can be had again. */
+static inline uint64_t slabs_spare_bytes(const struct slabs *s)
+{
+	return slabs_full(s) ? s->limit_bytes - s->backed_bytes : 0;
+}
 
 /* Of every device whose tier has them. */
 int slabs_open(struct engine *e, struct err *err);
@@ -90,19 +85,11 @@ void slabs_close(struct engine *e);
 uint64_t slabs_turn(struct engine *e);
 void slabs_xfer_done(struct engine *e, struct xfer *x);
 
-/* Whether more of the device is on its way, where no slab has to be chosen for that: *ret. */
-bool slabs_grow_is_known(struct engine *e, uint8_t device, bool *ret);
-/* The cheapest way of a tier that is on_demand. */
-struct way slabs_way(struct engine *e, uint8_t device, uint64_t bytes);
-/* Whoever lacks a hole of `bytes` at the device may wait for memory that is on its way, or is asked
- * for now. False: no more is to be had; others have to go. `whole`, or NULL: what would take all of
- * a batch, and is preferred where it costs no more, or where one slab was traded for another. */
-bool slabs_grow(struct engine *e, uint8_t device, uint64_t bytes, const struct way *whole);
-/* The same where no window is open, but whatever stands in the way could go to what is made. */
-bool slabs_grow_any(struct engine *e, uint8_t device);
-/* No more is to be had, and the ranges that are there have no window for `bytes`: an empty slab
- * elsewhere is given back for one between them. False: there is none. */
-bool slabs_trade(struct engine *e, uint8_t device, uint64_t bytes);
+/* For slab_room.c: memory for an ABSENT slab is asked for; an empty one goes (false: not now); one
+ * that goes comes back, if it can, or may yet give its memory (false: none goes). */
+void slabs_back(struct engine *e, uint8_t tier, uint32_t i);
+bool slabs_leave(struct engine *e, uint8_t tier, uint32_t i, bool traded);
+bool slabs_take_back(struct engine *e, uint8_t tier);
 /* Something comes to, or leaves, the extent. */
 void slabs_touch(struct engine *e, uint8_t device, const struct extent *x);
 /* Whether the holder may have it mapped (importers.c), and what follows when one has not any more.

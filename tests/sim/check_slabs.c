@@ -41,13 +41,6 @@ static struct wire_handle brought(struct rig *r, uint64_t bytes, uint8_t place)
 	return t;
 }
 
-static bool stands_at(struct rig *r, struct wire_handle t, uint8_t place)
-{
-	uint64_t word0 = rig_word0(r, t);
-
-	return word0_state(word0) == STATE_RESIDENT && word0_place(word0) == place;
-}
-
 static uint64_t offset_of(struct rig *r, struct wire_handle t)
 {
 	return word1_offset(atomic_load(&r->world.descriptors[t.index].word1));
@@ -99,7 +92,7 @@ START_TEST(dram_that_is_still_coming_is_waited_for)
 	ck_assert(!r->client[0].answered[2]);
 	ck_assert_int_eq(rig_wait(r, 0, 2, 1000), 0);
 	ck_assert_uint_eq(drops(r), 0);
-	ck_assert(stands_at(r, first, HOST));
+	ck_assert(rig_stands_at(r, first, HOST));
 	rig_settle(r, 10);
 	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
 	rig_close(r);
@@ -118,7 +111,7 @@ START_TEST(dram_that_does_not_come_is_asked_for_each_second)
 	t = brought(r, WORLD_DRAM_SLAB, HOST);
 	rig_settle(r, 200); /* the hold */
 	u = brought(r, WORLD_DRAM_SLAB, HOST);
-	ck_assert(!stands_at(r, t, HOST) && stands_at(r, u, HOST));
+	ck_assert(!rig_stands_at(r, t, HOST) && rig_stands_at(r, u, HOST));
 	r->world.refuse_permille = 0;
 	rig_settle(r, 1100);
 	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
@@ -142,7 +135,7 @@ START_TEST(hbm_is_made_as_it_is_wanted_and_not_more)
 	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_made, 3);
 	ck_assert_uint_eq(drops(r), 0);
 	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
-		ck_assert(stands_at(r, t[i], GPU));
+		ck_assert(rig_stands_at(r, t[i], GPU));
 	/* Used is what tensors have, not what is not there. */
 	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].reserved_bytes,
 			  2 * SLAB + SLAB * 3 / 4);
@@ -160,8 +153,8 @@ START_TEST(out_of_gpu_memory_is_a_full_tier_and_no_error)
 	t[1] = brought(r, SLAB, GPU);
 	rig_settle(r, 200);
 	t[2] = brought(r, SLAB, GPU);
-	ck_assert(stands_at(r, t[2], GPU));
-	ck_assert(!stands_at(r, t[0], GPU)); /* the oldest; the watermark may take the other */
+	ck_assert(rig_stands_at(r, t[2], GPU));
+	ck_assert(!rig_stands_at(r, t[0], GPU)); /* the oldest; the watermark may take the other */
 	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 2 * SLAB);
 	ck_assert_uint_gt(r->world.stats->tier[TIER_KIND_HBM].slabs_refused, 0);
 	/* What no memory is had for is waited for, and comes when there is some. */
@@ -196,6 +189,101 @@ START_TEST(memory_between_others_is_traded_for_an_empty_slab)
 	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given, 2);
 	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
 		r->client[1].pins[t[i].index] = 0;
+	rig_close(r);
+}
+END_TEST
+
+/* Slabs 0, 1 and 3 to 6 have memory, and there is no more; a written tensor stands in slab 1. A
+ * batch of all the rest needs two slabs, and has one to give, in the window beside the tensor; in
+ * that over it it needs one. */
+START_TEST(a_batch_that_needs_all_there_is_finds_its_way_over_who_could_leave)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle low = brought(r, 53248, GPU), small = rig_create(r, 0, 8192);
+	struct wire_handle gap, high, batch[2];
+
+	rig_pin(r, 0, small, GPU, ACCESS_WRITE);
+	rig_unpin(r, 0, small, ACCESS_WRITE);
+	gap = brought(r, 3 * SLAB - 61440, GPU);
+	high = brought(r, 4 * SLAB, GPU);
+	ck_assert_uint_eq(offset_of(r, small), 53248);
+	ck_assert_uint_eq(offset_of(r, high), 3 * SLAB);
+	destroy(r, gap);
+	engine_trim(r->world.engine);
+	rig_settle(r, 200); /* the hold */
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 6 * SLAB);
+	destroy(r, low);
+	destroy(r, high);
+	r->world.physical_bytes = 6 * SLAB;
+	batch[0] = rig_create(r, 0, 116014);
+	batch[1] = rig_create(r, 0, 68414);
+	rig_use(r, 0, batch, 2, GPU, ACCESS_READ);
+	ck_assert(rig_stands_at(r, batch[0], GPU) && rig_stands_at(r, batch[1], GPU));
+	ck_assert(!rig_stands_at(r, small, GPU));
+	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 6 * SLAB);
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given,
+			  2); /* one by the trim */
+	ck_assert_uint_eq(r->world.stats->cleans, 1);
+	rig_close(r);
+}
+END_TEST
+
+/* Slab 2 keeps what stands there, and the hole is wanted above it: 6 has to come for 0 or 1. */
+static struct wire_handle wants_a_trade(struct rig *r, struct wire_handle *ret_stays)
+{
+	struct wire_handle t[6], big;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = brought(r, SLAB, GPU);
+	for (unsigned client = 0; client < 2; client++)
+		ck_assert_int_eq(map_slab(r, client, (1 - client) * SLAB), 1000 + 1 - (int)client);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
+		if (offset_of(r, t[i]) == 2 * SLAB)
+			*ret_stays = t[i];
+		else
+			destroy(r, t[i]);
+	rig_pin(r, 2, *ret_stays, GPU, ACCESS_READ);
+	r->world.physical_bytes = 6 * SLAB;
+	big = rig_create(r, 0, 4 * SLAB);
+	rig_acquire(r, 0, 1, big, GPU, ACCESS_READ, ENGINE_NEVER);
+	return big;
+}
+
+START_TEST(a_slab_is_traded_that_its_client_lets_go)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle stays, big = wants_a_trade(r, &stays);
+
+	/* The last one is asked for first, and its client makes no call. */
+	ck_assert_int_eq(rig_wait(r, 0, 1, 50), RIG_UNANSWERED);
+	ck_assert_uint_eq(r->client[0].unmaps, 1);
+	ck_assert_uint_eq(r->client[0].unmap_offset, SLAB);
+	ck_assert_uint_eq(r->client[1].unmaps, 0);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 100), RIG_UNANSWERED);
+	ck_assert_uint_eq(r->client[1].unmaps, 1);
+	ck_assert_uint_eq(r->client[1].unmap_offset, 0);
+	ck_assert_int_eq(unmap_slab(r, 1, 0), 0);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 50), 0);
+	ck_assert_uint_eq(offset_of(r, big), 3 * SLAB);
+	ck_assert_uint_eq(r->client[0].unmaps, 1);
+	rig_unpin(r, 2, stays, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_slab_that_was_kept_is_asked_for_again_when_a_client_has_let_go)
+{
+	struct rig *r = open_rig(1, 1);
+	struct wire_handle stays, big = wants_a_trade(r, &stays);
+
+	/* Neither lets go in time: both have their slab, none goes round, and all wait. */
+	ck_assert_int_eq(rig_wait(r, 0, 1, 3000), RIG_UNANSWERED);
+	ck_assert_uint_eq(r->client[0].unmaps, 1);
+	ck_assert_uint_eq(r->client[1].unmaps, 1);
+	ck_assert_int_eq(unmap_slab(r, 0, SLAB), 0);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 50), 0);
+	ck_assert_uint_eq(offset_of(r, big), 3 * SLAB);
+	rig_unpin(r, 2, stays, ACCESS_READ);
 	rig_close(r);
 }
 END_TEST
@@ -288,7 +376,7 @@ START_TEST(trim_gives_empty_slabs_back_at_once)
 	engine_trim(r->world.engine);
 	rig_settle(r, 10);
 	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
-	ck_assert(stands_at(r, keep, GPU));
+	ck_assert(rig_stands_at(r, keep, GPU));
 	rig_close(r);
 }
 END_TEST
@@ -303,7 +391,7 @@ START_TEST(a_prefetch_makes_memory_within_its_share_and_evicts_nothing)
 					 r->world.now_ns, &err),
 			 0);
 	rig_settle(r, 10);
-	ck_assert(stands_at(r, t, GPU));
+	ck_assert(rig_stands_at(r, t, GPU));
 	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), SLAB);
 	r->world.physical_bytes = SLAB;
 	kept = brought(r, SLAB / 4, GPU);
@@ -313,11 +401,11 @@ START_TEST(a_prefetch_makes_memory_within_its_share_and_evicts_nothing)
 					 r->world.now_ns, &err),
 			 0);
 	rig_settle(r, 2000);
-	ck_assert(!stands_at(r, t, GPU) && stands_at(r, kept, GPU));
+	ck_assert(!rig_stands_at(r, t, GPU) && rig_stands_at(r, kept, GPU));
 	ck_assert_uint_gt(r->world.stats->tier[TIER_KIND_HBM].slabs_refused, 1); /* asked again */
 	r->world.physical_bytes = 2 * SLAB;
 	rig_settle(r, 2000);
-	ck_assert(stands_at(r, t, GPU));
+	ck_assert(rig_stands_at(r, t, GPU));
 	rig_close(r);
 }
 END_TEST
@@ -342,95 +430,15 @@ START_TEST(only_slabs_that_are_there_have_descriptors)
 }
 END_TEST
 
-/* As many as are admitted, some of more than one slab. */
-static unsigned create_some(struct rig *r, unsigned slabs, struct wire_handle *t, uint64_t *bytes,
-			    unsigned most)
-{
-	struct world *w = &r->world;
-	struct err err = ERR_INIT;
-	unsigned n = 0;
-
-	for (; n < most; n++) {
-		struct engine_spec spec = { .ndim = 1 };
-
-		bytes[n] = 1 + world_below(w, world_below(w, 3) ? SLAB : (slabs - 1) * SLAB);
-		spec.shape[0] = bytes[n];
-		if (engine_create_tensors(w->engine, r->client[0].holder, &spec, 1, &t[n],
-					  w->now_ns, &err) < 0)
-			break;
-	}
-	return n;
-}
-
-/* Brought together, used and let go. */
-static void use(struct rig *r, const struct wire_handle *t, size_t n, uint8_t place, uint8_t access)
-{
-	struct holder *h = r->client[0].holder;
-
-	r->client[0].answered[1] = false;
-	engine_acquire(r->world.engine, h, 1, t, n, place, access, ENGINE_NEVER, r->world.now_ns);
-	ck_assert_int_eq(rig_wait(r, 0, 1, 9000), 0);
-	for (size_t i = 0; i < n; i++) {
-		if ((access & ACCESS_WRITE) != 0)
-			atomic_fetch_or(&r->client[0].pins[t[i].index], PIN_WRITTEN);
-		engine_used(r->world.engine, h, t[i].index, place, access, r->world.now_ns);
-	}
-}
-
-static void ask_for_what_fits(struct rig *r, unsigned slabs)
-{
-	struct world *w = &r->world;
-	struct wire_handle t[12], batch[3];
-	uint64_t bytes[12];
-	unsigned count = create_some(r, slabs, t, bytes, ARRAY_SIZE(t));
-	struct err err = ERR_INIT;
-
-	for (unsigned round = 0; round < 200; round++) {
-		uint8_t place = (uint8_t)world_below(w, w->shape.hbm);
-		uint64_t room = slabs * SLAB - GRANULE; /* the last slab is shorter */
-		size_t n = 0;
-
-		for (uint64_t tries = 1 + world_below(w, 3); tries > 0; tries--) {
-			unsigned i = (unsigned)world_below(w, count);
-
-			if (ALIGN_UP(bytes[i], GRANULE) > room)
-				continue;
-			room -= ALIGN_UP(bytes[i], GRANULE);
-			batch[n++] = t[i];
-		}
-		if (world_below(w, 4) == 0)
-			engine_prefetch(w->engine, r->client[1].holder, &t[world_below(w, count)],
-					1, place, w->now_ns, &err);
-		use(r, batch, n, place, world_below(w, 2) ? ACCESS_READ : ACCESS_WRITE);
-		if (world_below(w, 20) == 0)
-			engine_trim(w->engine);
-	}
-}
-
-/* Nobody holds anything: by seed, what is asked for and how much memory there is. */
-START_TEST(whoever_fits_what_memory_there_is_gets_it)
-{
-	const char *seeds = getenv("SIM_SEEDS");
-
-	for (unsigned seed = 1; seed <= (seeds != NULL ? (unsigned)atoi(seeds) : 20u); seed++) {
-		struct rig *r = open_rig(1 + seed % 2, seed / 2 % 3);
-		unsigned slabs = 2 + seed % 7;
-
-		r->world.random = seed * 2 + 1;
-		r->world.physical_bytes = slabs * SLAB;
-		fprintf(stderr, "slabs: seed %u\n", seed);
-		ask_for_what_fits(r, slabs);
-		rig_close(r);
-	}
-}
-END_TEST
-
 UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
 	  dram_that_does_not_come_is_asked_for_each_second,
 	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
 	  memory_between_others_is_traded_for_an_empty_slab,
+	  a_batch_that_needs_all_there_is_finds_its_way_over_who_could_leave,
+	  a_slab_is_traded_that_its_client_lets_go,
+	  a_slab_that_was_kept_is_asked_for_again_when_a_client_has_let_go,
 	  a_client_that_does_not_let_go_keeps_nobody_from_its_slab,
 	  an_empty_slab_is_given_back_when_it_was_idle_and_all_have_let_go,
 	  trim_gives_empty_slabs_back_at_once,
 	  a_prefetch_makes_memory_within_its_share_and_evicts_nothing,
-	  only_slabs_that_are_there_have_descriptors, whoever_fits_what_memory_there_is_gets_it)
+	  only_slabs_that_are_there_have_descriptors)

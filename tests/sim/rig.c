@@ -166,6 +166,22 @@ uint64_t rig_word0(struct rig *r, struct wire_handle t)
 	return atomic_load(&r->world.descriptors[t.index].word0);
 }
 
+void rig_use(struct rig *r, unsigned client, const struct wire_handle *t, size_t n, uint8_t place,
+	     uint8_t access)
+{
+	struct rig_client *c = &r->client[client];
+
+	c->answered[1] = false;
+	engine_acquire(r->world.engine, c->holder, 1, t, n, place, access, ENGINE_NEVER,
+		       r->world.now_ns);
+	ASSERT(rig_wait(r, client, 1, 9000) == 0);
+	for (size_t i = 0; i < n; i++) {
+		if ((access & ACCESS_WRITE) != 0)
+			atomic_fetch_or(&c->pins[t[i].index], PIN_WRITTEN);
+		engine_used(r->world.engine, c->holder, t[i].index, place, access, r->world.now_ns);
+	}
+}
+
 static uint64_t counts(uint8_t access)
 {
 	return PIN_ONE + ((access & ACCESS_WRITE) ? PIN_WRITE_ONE : 0);

@@ -47,6 +47,9 @@ int rig_flush(struct rig *r, unsigned client, struct wire_handle t);
 /* For ever where `timeout_ns` is ENGINE_NEVER. */
 void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
 		 uint8_t access, uint64_t timeout_ns);
+/* By request 1: all of them are brought to the place, used, and let go. */
+void rig_use(struct rig *r, unsigned client, const struct wire_handle *t, size_t n, uint8_t place,
+	     uint8_t access);
 /* Acquires, waits and pins. Returns where the bytes are. */
 char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
 void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access);
