@@ -4,6 +4,7 @@
  */
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -330,6 +331,32 @@ START_TEST(a_device_is_full_when_its_bytes_are_taken)
 }
 END_TEST
 
+static bool is_memory(const char *task, int fd)
+{
+	char path[64], target[64] = "";
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.16s/fd/%d", task, fd);
+	return readlink(path, target, sizeof(target) - 1) > 0 && strncmp(target, "/memfd:", 7) == 0;
+}
+
+/* A report of a sanitizer was written into a slab. */
+START_TEST(memory_is_no_threads_stderr)
+{
+	struct dirent *task;
+	DIR *d;
+
+	begin();
+	for (unsigned i = 0; i < 4; i++)
+		map_slab(make_slab());
+	d = opendir("/proc/self/task");
+	ck_assert_ptr_nonnull(d);
+	while ((task = readdir(d)) != NULL)
+		for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+			ck_assert(!is_memory(task->d_name, fd));
+	closedir(d);
+}
+END_TEST
+
 /* As 580.159 does it. */
 START_TEST(only_an_export_takes_a_descriptor_and_says_when_there_is_none)
 {
@@ -524,6 +551,7 @@ UNIT_MAIN("fake_cuda", a_slab_unmapped_under_a_copy_loses_the_context,
 	  registrations_have_edges, memory_that_goes_under_a_copy_loses_the_context,
 	  slabs_are_whole_and_aligned, access_comes_with_set_access_and_goes_with_the_mapping,
 	  a_device_is_full_when_its_bytes_are_taken,
+	  memory_is_no_threads_stderr,
 	  only_an_export_takes_a_descriptor_and_says_when_there_is_none, a_call_fails_when_told,
 	  a_lost_device_runs_nothing_and_gives_back, a_call_needs_a_context,
 	  visible_devices_are_numbers_and_uuids, the_default_stream_goes_between,
