@@ -39,8 +39,10 @@ void digest_run(struct digest_job *job)
 
 static struct digest_job *first(struct digest *d)
 {
-	struct list *entry = list_pop_front(&d->todo);
+	struct list *entry = list_pop_front(&d->todo[0]);
 
+	if (entry == NULL)
+		entry = list_pop_front(&d->todo[1]);
 	if (entry == NULL)
 		return NULL;
 	d->backlog--;
@@ -53,7 +55,7 @@ static struct digest_job *take(struct digest *d)
 	struct digest_job *job;
 
 	pthread_mutex_lock(&d->lock);
-	while (list_empty(&d->todo) && !d->ending) {
+	while (d->backlog == 0 && !d->ending) {
 		d->idle++;
 		pthread_cond_wait(&d->more, &d->lock);
 		d->idle--;
@@ -120,7 +122,8 @@ int digest_start(struct digest *d, const char *name, unsigned threads, struct er
 	*d = (struct digest){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
 	if (d->fd < 0)
 		return err_set(err, errno, "%s: eventfd of its helpers: %m", name);
-	list_init(&d->todo);
+	list_init(&d->todo[0]);
+	list_init(&d->todo[1]);
 	list_init(&d->done);
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->more, NULL);
@@ -149,7 +152,7 @@ void digest_queue(struct digest *d, struct digest_job *job)
 {
 	d->lent++;
 	pthread_mutex_lock(&d->lock);
-	list_push_back(&d->todo, &job->link);
+	list_push_back(&d->todo[!job->urgent], &job->link);
 	if (++d->backlog > 1 && d->idle > 0)
 		pthread_cond_signal(&d->more);
 	pthread_mutex_unlock(&d->lock);

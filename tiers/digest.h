@@ -23,6 +23,7 @@ struct digest_job {
 	unsigned char *to; /* NULL: nothing is copied */
 	const unsigned char *from;
 	uint64_t bytes;
+	bool urgent;  /* goes before all that are not */
 	uint32_t crc; /* the result: CRC-32C, of the copy where one is made */
 };
 /* Does it here and now; nobody else may know of it. Any thread. */
@@ -37,8 +38,8 @@ struct digest {
 	/* Behind the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct list todo, done;
-	unsigned backlog, idle; /* jobs in `todo`, threads that wait for one */
+	struct list todo[2], done; /* to do: urgent, the rest */
+	unsigned backlog, idle;    /* jobs in `todo`, threads that wait for one */
 	bool ending;
 };
 
@@ -47,7 +48,7 @@ int digest_start(struct digest *d, const char *name, unsigned threads, struct er
 /* Everything that was queued must have come back. */
 void digest_stop(struct digest *d);
 void digest_queue(struct digest *d, struct digest_job *job);
-/* Does the oldest one that nobody has begun. NULL: there is none. */
+/* Does the next one that nobody has begun. NULL: there is none. */
 struct digest_job *digest_help(struct digest *d);
 /* One that a helper has done. NULL: there is none, which costs one load. */
 struct digest_job *digest_reap(struct digest *d);

@@ -83,8 +83,8 @@ struct io_uring_sqe *nvme_take_sqe(struct nvme *n)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&n->ring.uring);
 
-	/* The ring has room for one request a slot, the poll and a timeout: there are never more.
-	 */
+	/* The ring has room for one request a slot, two polls and a timeout: there are never
+	 * more. */
 	ASSERT(sqe != NULL);
 	return sqe;
 }
@@ -255,6 +255,7 @@ static void error_came(struct nvme *n, struct nvme_slot *s, int result)
 static void sum(struct nvme *n, struct nvme_slot *s)
 {
 	s->state = NVME_SLOT_SUM;
+	s->job.urgent = s->xfer->priority == XFER_DEMAND;
 	list_init(&s->job.link);
 	if (s->job.bytes < SHARE_BYTES)
 		list_push_back(&n->sums, &s->job.link);

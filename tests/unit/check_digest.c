@@ -17,6 +17,7 @@ struct world {
 	struct digest_job jobs[JOBS];
 	unsigned back[JOBS]; /* how often each came back */
 	unsigned came;
+	bool urgent; /* what is queued from now on */
 };
 
 static void world_open(struct world *w, unsigned threads)
@@ -44,7 +45,8 @@ static void queue(struct world *w, unsigned i)
 {
 	w->jobs[i] = (struct digest_job){ .from = w->from + i * BYTES,
 					  .to = i % 2 == 0 ? w->to + i * BYTES : NULL,
-					  .bytes = BYTES - i * 1013 };
+					  .bytes = BYTES - i * 1013,
+					  .urgent = w->urgent };
 	list_init(&w->jobs[i].link);
 	digest_queue(&w->digest, &w->jobs[i]);
 }
@@ -82,6 +84,28 @@ START_TEST(without_helpers_the_lane_does_all_in_order)
 		came(&w, &w.jobs[i]);
 	}
 	ck_assert_ptr_null(digest_help(&w.digest));
+	check_all(&w);
+	world_close(&w);
+}
+END_TEST
+
+START_TEST(urgent_ones_go_before_all_others_and_each_kind_in_order)
+{
+	static struct world w;
+	unsigned next[2] = { 0, 1 }; /* every third is urgent */
+
+	world_open(&w, 0);
+	for (unsigned i = 0; i < JOBS; i++) {
+		w.urgent = i % 3 == 0;
+		queue(&w, i);
+	}
+	for (unsigned i = 0; i < JOBS; i++) {
+		bool rest = next[0] >= JOBS;
+
+		ck_assert_ptr_eq(digest_help(&w.digest), &w.jobs[next[rest]]);
+		came(&w, &w.jobs[next[rest]]);
+		next[rest] += rest ? 1 + (next[rest] % 3 == 2) : 3;
+	}
 	check_all(&w);
 	world_close(&w);
 }
@@ -160,5 +184,6 @@ START_TEST(lane_and_helpers_share_and_each_comes_back_once)
 }
 END_TEST
 
-UNIT_MAIN("digest", without_helpers_the_lane_does_all_in_order, helpers_alone_do_a_backlog,
+UNIT_MAIN("digest", without_helpers_the_lane_does_all_in_order,
+	  urgent_ones_go_before_all_others_and_each_kind_in_order, helpers_alone_do_a_backlog,
 	  one_alone_is_the_lanes, lane_and_helpers_share_and_each_comes_back_once)

@@ -90,6 +90,40 @@ START_TEST(many_blocks_come_back_whole_whoever_sums_them)
 }
 END_TEST
 
+/* Much that is to be written back is no reason to be late for who waits. */
+START_TEST(demand_is_summed_before_what_was_queued_earlier)
+{
+	struct xfer x[6];
+	struct nvme *n;
+	struct rig rig;
+	unsigned came = 0;
+
+	rig_init(&rig);
+	rig.config.options.checksum_threads = 0;
+	rig_start(&rig);
+	n = (struct nvme *)rig.tier;
+	for (unsigned i = 0; i < 6; i++) {
+		x[i] = rig_xfer(XFER_WRITE, i * MIB(1), rig.host, MIB(1));
+		x[i].priority = i == 5 ? XFER_DEMAND : XFER_WRITE_BACK;
+		ck_assert_int_eq(nvme_ops.queue(rig.tier, &x[i]), 0);
+	}
+	ck_assert(nvme_xfer_sum(n)); /* a block, and then the device is looked after */
+	ck_assert(!list_empty(&n->ready[0]));
+	ck_assert(list_empty(&n->ready[1]));
+	while (came < 6) {
+		struct xfer *done[6];
+		unsigned count = nvme_ops.reap(rig.tier, done, 6);
+
+		came += count;
+		if (count == 0)
+			nvme_ops.wait(rig.tier, -1);
+	}
+	for (unsigned i = 0; i < 6; i++)
+		ck_assert_int_eq(x[i].result, 0);
+	rig_end(&rig);
+}
+END_TEST
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -135,4 +169,5 @@ START_TEST(wait_sleeps_until_its_time_or_a_wake_up)
 END_TEST
 
 UNIT_MAIN("nvme_turn", the_device_has_its_depth_and_an_eighth_for_demand,
-	  many_blocks_come_back_whole_whoever_sums_them, wait_sleeps_until_its_time_or_a_wake_up)
+	  many_blocks_come_back_whole_whoever_sums_them,
+	  demand_is_summed_before_what_was_queued_earlier, wait_sleeps_until_its_time_or_a_wake_up)
