@@ -27,19 +27,12 @@ static int take_map(struct engine *e, struct move *m)
 	return rc;
 }
 
-static void want_room(struct engine *e, uint8_t dram, uint64_t bytes)
-{
-	struct device *d = &e->devices[dram];
-
-	d->wanted_bytes += bytes;
-	d->wanted_hole_bytes = MAX(d->wanted_hole_bytes, bytes);
-}
-
 /* Room for a clean's target: an extent in dram, or blocks on nvme. */
 static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 {
 	const struct record *r = record_of(e, m->tensor);
 	uint8_t dram = dram_of(e, r);
+	uint64_t lacks = 0;
 	int rc = -ENODEV;
 
 	if (!to_nvme && r->front != dram && !(r->flags & RECORD_LARGE)) {
@@ -50,13 +43,17 @@ static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 		m->to = dram;
 		m->to_kind = TIER_KIND_DRAM;
 		if (rc == -ENOSPC)
-			want_room(e, dram, replica_rounded(e, dram, r->bytes));
+			lacks = replica_rounded(e, dram, r->bytes);
 	}
 	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
 		rc = take_map(e, m);
 		m->to = DEVICE_NONE;
 		m->to_kind = TIER_KIND_NVME;
 	}
+	e->devices[dram].wanted_bytes += lacks;
+	if (rc == -ENOSPC) /* there is no other way down */
+		e->devices[dram].wanted_hole_bytes =
+			MAX(e->devices[dram].wanted_hole_bytes, lacks);
 	return rc;
 }
 

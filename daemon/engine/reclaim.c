@@ -319,8 +319,8 @@ static void join_holes(struct engine *e, uint8_t device)
 	uint64_t bytes = d->wanted_hole_bytes;
 
 	d->wanted_hole_bytes = 0;
-	if (bytes > 0 && bytes <= free_bytes(d) && e->nvme_first == DEVICE_NONE &&
-	    list_empty(queue_of(e, device)) && extents_largest_free(d->extents) < bytes)
+	if (bytes > 0 && bytes <= free_bytes(d) && list_empty(queue_of(e, device)) &&
+	    extents_largest_free(d->extents) < bytes)
 		compact_for(e, device, bytes);
 }
 

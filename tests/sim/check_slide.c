@@ -168,5 +168,38 @@ START_TEST(whatever_is_free_can_be_had_in_one_piece)
 }
 END_TEST
 
+/* nvme is full but for less than the tensor needs, and so is each hole of dram. */
+START_TEST(who_comes_down_from_a_gpu_finds_a_hole_where_nvme_is_full)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle below[7], beside[6], t;
+	struct err err = ERR_INIT;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(beside); i++) {
+		beside[i] = rig_create(r, 0, KIB(64));
+		ck_assert(rig_pin(r, 0, beside[i], PROTOCOL_PLACE_HOST, ACCESS_WRITE) ==
+			  r->world.devices[1].memory + i * KIB(64));
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(below); i++) {
+		below[i] = rig_create(r, 0, KIB(144));
+		rig_use(r, 0, &below[i], 1, 0, ACCESS_WRITE);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(beside); i++) {
+		rig_unpin(r, 0, beside[i], ACCESS_WRITE);
+		if (i % 3 != 2)
+			ck_assert_int_eq(engine_destroy_tensors(r->world.engine,
+								r->client[0].holder, &beside[i], 1,
+								r->world.now_ns, &err),
+					 0);
+	}
+	t = rig_create(r, 0, KIB(192));
+	rig_use(r, 0, &t, 1, 0, ACCESS_WRITE);
+	rig_use(r, 0, &below[0], 1, 0, ACCESS_READ);
+	ck_assert(rig_stands_at(r, t, PROTOCOL_PLACE_HOST));
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("slide", what_stands_between_holes_comes_down_over_its_own_place,
-	  only_pins_keep_holes_apart, whatever_is_free_can_be_had_in_one_piece)
+	  only_pins_keep_holes_apart, whatever_is_free_can_be_had_in_one_piece,
+	  who_comes_down_from_a_gpu_finds_a_hole_where_nvme_is_full)
