@@ -168,6 +168,12 @@ static int open_staging(struct engine *e, struct err *err)
 	return 0;
 }
 
+static int open_hints(struct engine *e, struct err *err)
+{
+	e->hint_of = calloc(e->params.tensors, sizeof(*e->hint_of));
+	return e->hint_of != NULL ? 0 : err_set(err, ENOMEM, "no memory for hints");
+}
+
 static void open_lists(struct engine *e)
 {
 	list_init(&e->holders);
@@ -204,6 +210,8 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 		rc = open_policies(e, err);
 	if (rc == 0)
 		rc = open_staging(e, err);
+	if (rc == 0)
+		rc = open_hints(e, err);
 	if (rc == 0)
 		rc = namemap_create(params->tensors, &e->names, err);
 	if (rc < 0) {
@@ -270,6 +278,7 @@ void engine_destroy(struct engine *e)
 		munmap(e->slots, e->slots_bytes);
 	if (e->names != NULL)
 		namemap_destroy(e->names);
+	free(e->hint_of);
 	free(e->staging_free);
 	free(e->maps);
 	free(e->moves_by_id);

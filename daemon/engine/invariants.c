@@ -215,17 +215,20 @@ static void check_requests(struct engine *e, struct sums *sums)
 	ASSERT(sums->ready == 0 && sums->wanted == 0 && sums->granted == 0);
 }
 
-/* However many hints clients send, a tensor waits for one at most. */
+/* However many hints clients send, a tensor waits for one at most, and none that has gone. */
 static void check_hints(struct engine *e)
 {
-	uint32_t n = 0;
 	struct list *it;
 
 	for (unsigned i = 0; i < e->device_count; i++)
 		for (unsigned size = 0; size < HINT_SIZES; size++)
-			list_for_each (it, &e->devices[i].hints[size])
-				n++;
-	ASSERT(n <= e->index_high);
+			list_for_each (it, &e->devices[i].hints[size]) {
+				const struct hint *hint = list_entry(it, struct hint, link);
+				uint16_t flags = e->records[hint->tensor].flags;
+
+				ASSERT(e->hint_of[hint->tensor] == hint && hint->size == size);
+				ASSERT((flags & RECORD_LIVE) && !(flags & RECORD_DOOMED));
+			}
 }
 
 /* Ranges without memory are nobody's; a slab that somebody has mapped keeps its memory. */

@@ -12,20 +12,19 @@
 
 static void drop_hint(struct engine *e, struct hint *hint)
 {
-	e->records[hint->tensor].flags &= (uint16_t)~RECORD_HINT_WAITS;
+	e->hint_of[hint->tensor] = NULL;
 	list_remove(&hint->link);
 	free(hint);
 }
 
-/* Whether the hint is settled: there, on its way, gone, too large for the device, or wanted
+/* Whether the hint is settled: there, on its way, lost, too large for the device, or wanted
  * elsewhere by somebody who waits. */
 static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint)
 {
 	const struct record *r = &e->records[hint->tensor];
 
-	if (!handle_live(e, hint->tensor, hint->generation) || r->front == device)
-		return true;
-	if ((r->flags & RECORD_LOST) != 0 || lost_front(e, r))
+	ASSERT((r->flags & (RECORD_LIVE | RECORD_DOOMED)) == RECORD_LIVE);
+	if (r->front == device || (r->flags & RECORD_LOST) != 0 || lost_front(e, r))
 		return true;
 	if ((r->flags & RECORD_LARGE) != 0 && device_kind(e, device) == TIER_KIND_DRAM)
 		return true;
@@ -98,27 +97,32 @@ void prefetch_forget(struct engine *e, uint8_t device)
 		drop_hint(e, hint);
 }
 
+void prefetch_cancel(struct engine *e, uint32_t tensor)
+{
+	if (e->hint_of[tensor] != NULL)
+		drop_hint(e, e->hint_of[tensor]);
+}
+
 static unsigned size_of(uint64_t bytes)
 {
 	return MIN(63u - (unsigned)__builtin_clzll(bytes / GRANULE | 1), HINT_SIZES - 1);
 }
 
 /* A tensor waits on one list, once: hints repeated, or sent without end, take no memory. */
-static int add_hint(struct engine *e, uint8_t device, struct wire_handle t)
+static int add_hint(struct engine *e, uint8_t device, uint32_t tensor)
 {
-	struct record *r = record_of(e, t.index);
+	struct record *r = record_of(e, tensor);
 	struct hint *hint;
 
-	if (r->flags & RECORD_HINT_WAITS)
+	if (e->hint_of[tensor] != NULL)
 		return 0;
 	hint = malloc(sizeof(*hint));
 	if (hint == NULL)
 		return -ENOMEM;
 	*hint = (struct hint){ .sequence = ++e->sequence,
-			       .tensor = t.index,
-			       .generation = t.generation,
+			       .tensor = tensor,
 			       .size = size_of(r->bytes) };
-	r->flags |= RECORD_HINT_WAITS;
+	e->hint_of[tensor] = hint;
 	list_push_back(&e->devices[device_at(e, r, device)].hints[hint->size], &hint->link);
 	return 0;
 }
@@ -142,7 +146,7 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 		}
 		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH,
 			    device_at(e, record_of(e, t[i].index), device), POLICY_TIER_NONE, 0);
-		if (add_hint(e, device, t[i]) < 0)
+		if (add_hint(e, device, t[i].index) < 0)
 			return err_set(err, ENOMEM, "no memory for a hint");
 	}
 	e->again = true;

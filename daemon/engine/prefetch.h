@@ -13,5 +13,7 @@
 void prefetch_run(struct engine *e, uint8_t device);
 bool prefetch_waits(const struct engine *e, uint8_t device);
 void prefetch_forget(struct engine *e, uint8_t device);
+/* The tensor ends, and what it waits for with it. */
+void prefetch_cancel(struct engine *e, uint32_t tensor);
 
 #endif

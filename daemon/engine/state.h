@@ -44,14 +44,13 @@ enum record_flags {
 	RECORD_LIVE = 1,
 	RECORD_DOOMED = 2, /* destroyed, waits for the last pin or move */
 	RECORD_NAMED = 4,
-	RECORD_LARGE = 8,        /* larger than what dram has beside the small ones */
-	RECORD_SMALL = 16,       /* below SMALL_BYTES */
-	RECORD_BACKOFF = 32,     /* the last write-back failed: see retry list */
-	RECORD_HINTED = 64,      /* prefetched, not used yet */
-	RECORD_HINT_WAITS = 128, /* the index, whatever its tensor, stands on a list of hints */
-	RECORD_SHADOW = 256,     /* << enum shadow: stands on that list */
-	RECORD_LOST = 2048,      /* its bytes were on a lost device; its source says ZERO */
-	RECORD_ZONED = 1024,     /* its dram replicas stand in the zone alone */
+	RECORD_LARGE = 8,    /* larger than what dram has beside the small ones */
+	RECORD_SMALL = 16,   /* below SMALL_BYTES */
+	RECORD_BACKOFF = 32, /* the last write-back failed: see retry list */
+	RECORD_HINTED = 64,  /* prefetched, not used yet */
+	RECORD_SHADOW = 256, /* << enum shadow: stands on that list */
+	RECORD_LOST = 2048,  /* its bytes were on a lost device; its source says ZERO */
+	RECORD_ZONED = 1024, /* its dram replicas stand in the zone alone */
 };
 
 /* Copies below fronts, which may go whenever their room is wanted: the bytes stand above. */
@@ -289,7 +288,7 @@ enum direction { DIRECTION_UP, DIRECTION_DOWN, DIRECTIONS };
 struct hint {
 	struct list link;  /* device.hints[size] */
 	uint64_t sequence; /* arrival */
-	uint32_t tensor, generation;
+	uint32_t tensor;
 	unsigned size;
 };
 
@@ -309,6 +308,7 @@ struct engine {
 	uint32_t index_high; /* indices ever used: [1, index_high) */
 	uint32_t free_first; /* list of free indices through owner_next */
 	struct device devices[ENGINE_DEVICES_MAX];
+	struct hint **hint_of; /* of a tensor that waits for its hint; NULL */
 	unsigned device_count;
 	uint8_t dram, nvme_first; /* devices; nvme_first DEVICE_NONE without nvme */
 	uint8_t zone;             /* the device of SPEC_DEVICE_COPY tensors in dram, DEVICE_NONE */

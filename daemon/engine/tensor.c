@@ -13,6 +13,7 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/prefetch.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -98,7 +99,7 @@ static int take_index(struct engine *e, uint32_t *ret, struct err *err)
 
 static void give_index(struct engine *e, uint32_t tensor)
 {
-	e->records[tensor].flags &= RECORD_HINT_WAITS;
+	e->records[tensor].flags = 0;
 	e->records[tensor].owner_next = e->free_first;
 	e->free_first = tensor;
 }
@@ -142,7 +143,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 			      .dram_node = EXTENT_NONE,
 			      .owner = h->id,
 			      .name_space = h->name_space,
-			      .flags = RECORD_LIVE | (r->flags & RECORD_HINT_WAITS),
+			      .flags = RECORD_LIVE,
 			      .front = DEVICE_NONE,
 			      .hbm_device = DEVICE_NONE,
 			      .sources = SOURCE_ZERO,
@@ -305,6 +306,7 @@ static void destroy_one(struct engine *e, uint32_t tensor)
 	uint64_t word0 = word0_of(e, tensor);
 
 	owner_unlink(e, tensor);
+	prefetch_cancel(e, tensor);
 	if (r->flags & RECORD_NAMED)
 		namemap_remove(e->names, tensor);
 	r->flags |= RECORD_DOOMED;

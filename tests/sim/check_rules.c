@@ -197,6 +197,28 @@ START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
 }
 END_TEST
 
+/* Index and hint are free again: who gets the one is not refused the other. */
+START_TEST(a_hint_that_waits_goes_with_its_tensor)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle kept = rig_create(r, 0, WORLD_HBM / 8 * 5);
+	struct wire_handle large = rig_create(r, 0, WORLD_HBM / 2);
+	struct wire_handle goes = rig_create(r, 0, WORLD_HBM / 2), small;
+
+	rig_pin(r, 0, kept, 0, ACCESS_READ);
+	rig_hint(r, 0, large, 0);
+	rig_hint(r, 0, goes, 0);
+	rig_settle(r, 10);
+	rig_destroy(r, 0, goes);
+	small = rig_create(r, 0, WORLD_HBM / 16);
+	ck_assert_uint_eq(small.index, goes.index);
+	rig_hint(r, 0, small, 0);
+	rig_settle(r, 10);
+	ck_assert(rig_stands_at(r, small, 0));
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
@@ -458,6 +480,7 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  what_is_asked_of_one_gpu_changes_nothing_at_the_other,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
-	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
+	  a_hint_that_waits_goes_with_its_tensor, hints_of_destroyed_tensors_do_not_pile_up,
+	  what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
 	  who_waits_for_staging_first_gets_all_it_needs_first)
