@@ -434,8 +434,8 @@ TIERD_API int tierd_write_from(struct tierd *t, tierd_tensor tensor, const void 
 
 /**
  * Says that tensors will be needed in a place, earliest first. A hint: it evicts nothing. What has
- * no room waits for some, and lets smaller ones go before it; what cannot be read is left where it
- * is.
+ * no room waits for some, and lets smaller ones go before it; of the places that a tensor waits for
+ * the one named last counts. What cannot be read is left where it is.
  *
  * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
  * Units: none.

@@ -226,7 +226,8 @@ static void check_hints(struct engine *e)
 				const struct hint *hint = list_entry(it, struct hint, link);
 				uint16_t flags = e->records[hint->tensor].flags;
 
-				ASSERT(e->hint_of[hint->tensor] == hint && hint->size == size);
+				ASSERT(e->hint_of[hint->tensor] == hint);
+				ASSERT(hint->device == i && hint->size == size);
 				ASSERT((flags & RECORD_LIVE) && !(flags & RECORD_DOOMED));
 			}
 }

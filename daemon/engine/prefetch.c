@@ -103,27 +103,29 @@ void prefetch_cancel(struct engine *e, uint32_t tensor)
 		drop_hint(e, e->hint_of[tensor]);
 }
 
-static unsigned size_of(uint64_t bytes)
+static uint8_t size_of(uint64_t bytes)
 {
-	return MIN(63u - (unsigned)__builtin_clzll(bytes / GRANULE | 1), HINT_SIZES - 1);
+	return (uint8_t)MIN(63u - (unsigned)__builtin_clzll(bytes / GRANULE | 1), HINT_SIZES - 1);
 }
 
-/* A tensor waits on one list, once: hints repeated, or sent without end, take no memory. */
+/* A tensor waits on one list, once, for the place that was named last: hints repeated, or sent
+ * without end, take no memory. */
 static int add_hint(struct engine *e, uint8_t device, uint32_t tensor)
 {
-	struct record *r = record_of(e, tensor);
-	struct hint *hint;
+	struct hint *hint = e->hint_of[tensor];
 
-	if (e->hint_of[tensor] != NULL)
+	if (hint != NULL && hint->device == device)
 		return 0;
+	prefetch_cancel(e, tensor);
 	hint = malloc(sizeof(*hint));
 	if (hint == NULL)
 		return -ENOMEM;
 	*hint = (struct hint){ .sequence = ++e->sequence,
 			       .tensor = tensor,
-			       .size = size_of(r->bytes) };
+			       .device = device,
+			       .size = size_of(record_of(e, tensor)->bytes) };
 	e->hint_of[tensor] = hint;
-	list_push_back(&e->devices[device_at(e, r, device)].hints[hint->size], &hint->link);
+	list_push_back(&e->devices[device].hints[hint->size], &hint->link);
 	return 0;
 }
 
@@ -139,14 +141,16 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 	if (e->devices[device].lost)
 		return err_set(err, ENODEV, "%s was lost", e->devices[device].tier->base.name);
 	for (size_t i = 0; i < n; i++) {
+		uint8_t to;
+
 		if (!handle_live(e, t[i].index, t[i].generation)) {
 			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed", t[i].index,
 				     t[i].generation);
 			continue;
 		}
-		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH,
-			    device_at(e, record_of(e, t[i].index), device), POLICY_TIER_NONE, 0);
-		if (add_hint(e, device, t[i].index) < 0)
+		to = device_at(e, record_of(e, t[i].index), device);
+		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, to, POLICY_TIER_NONE, 0);
+		if (add_hint(e, to, t[i].index) < 0)
 			return err_set(err, ENOMEM, "no memory for a hint");
 	}
 	e->again = true;

@@ -13,7 +13,7 @@
 void prefetch_run(struct engine *e, uint8_t device);
 bool prefetch_waits(const struct engine *e, uint8_t device);
 void prefetch_forget(struct engine *e, uint8_t device);
-/* The tensor ends, and what it waits for with it. */
+/* The tensor waits for no hint any more, if it did. */
 void prefetch_cancel(struct engine *e, uint32_t tensor);
 
 #endif

@@ -289,7 +289,7 @@ struct hint {
 	struct list link;  /* device.hints[size] */
 	uint64_t sequence; /* arrival */
 	uint32_t tensor;
-	unsigned size;
+	uint8_t device, size;
 };
 
 /* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */

@@ -219,6 +219,26 @@ START_TEST(a_hint_that_waits_goes_with_its_tensor)
 }
 END_TEST
 
+START_TEST(the_place_that_was_hinted_last_counts)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
+	struct wire_handle kept = rig_create(r, 0, WORLD_HBM / 8 * 5);
+	struct wire_handle large = rig_create(r, 0, WORLD_HBM / 2);
+
+	rig_pin(r, 0, kept, 0, ACCESS_READ);
+	rig_hint(r, 0, large, 0);
+	rig_settle(r, 10);
+	rig_hint(r, 0, large, 1);
+	rig_settle(r, 10);
+	ck_assert(rig_stands_at(r, large, 1));
+	rig_unpin(r, 0, kept, ACCESS_READ);
+	rig_destroy(r, 0, kept);
+	rig_settle(r, 10);
+	ck_assert(rig_stands_at(r, large, 1)); /* nothing is left of the first */
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
@@ -480,7 +500,7 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  what_is_asked_of_one_gpu_changes_nothing_at_the_other,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
-	  a_hint_that_waits_goes_with_its_tensor, hints_of_destroyed_tensors_do_not_pile_up,
-	  what_the_dead_leave_behind_is_in_nobodys_way,
+	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,
+	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
 	  who_waits_for_staging_first_gets_all_it_needs_first)
