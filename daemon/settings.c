@@ -190,7 +190,8 @@ const struct config_row settings_rows[] = {
 	{ "staging", CONFIG_SIZE, AT(settings, staging_bytes), NULL, "1MiB", NULL, 0,
 	  "Bytes of `tiers.dram.size` that are for transfers alone, between checksum and device; "
 	  "none without nvme where there is one GPU at most. Not set: up to 128 MiB a path, "
-	  "256 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram.",
+	  "256 MiB with hbm, without nvme 64 MiB a GPU, at most an eighth of dram, but four "
+	  "blocks a path.",
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; three descriptors each, and fewer where RLIMIT_NOFILE has no "

@@ -127,6 +127,7 @@ void slabs_count_backed(struct engine *e, enum tier_kind kind)
 		if (e->devices[i].lost)
 			here = 0;
 		stat_set(STAT(e, device[i].backed_bytes), here);
+		stat_set(STAT(e, device[i].lost), e->devices[i].lost);
 		bytes += here;
 	}
 	stat_set(STAT(e, tier[kind].backed_bytes), bytes);

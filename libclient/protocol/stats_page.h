@@ -62,7 +62,8 @@
 #define STATS_PER_DEVICE(X)                                                              \
 	X(limit_bytes, "bytes", "as configured, 0: no such device")                      \
 	X(backed_bytes, "bytes", "that have memory; the rest gets it when it is wanted") \
-	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")
+	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")        \
+	X(lost, "0 or 1", "a gpu that was lost, for good")
 
 struct stats_page {
 	uint32_t magic;

@@ -233,8 +233,11 @@ START_TEST(a_lost_gpu_has_no_memory)
 	rig_pin(r, 0, elsewhere, 1, ACCESS_READ);
 	ck_assert_uint_gt(r->world.stats->device[0].backed_bytes, 0);
 	ck_assert_uint_gt(r->world.stats->device[1].backed_bytes, 0);
+	ck_assert_uint_eq(r->world.stats->device[0].lost, 0);
 	lose(r);
 	ck_assert_uint_eq(r->world.stats->device[0].backed_bytes, 0);
+	ck_assert_uint_eq(r->world.stats->device[0].lost, 1);
+	ck_assert_uint_eq(r->world.stats->device[1].lost, 0);
 	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].backed_bytes,
 			  r->world.stats->device[1].backed_bytes);
 	rig_close(r);

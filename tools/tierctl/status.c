@@ -86,7 +86,7 @@ static void text_device_line(const struct page_device *d, const char *chosen)
 	printf("%*s %10s %10s %5.1f%% %10s\n", MAX(0, 10 - name_bytes(chosen)), "",
 	       text_bytes(d->limit_bytes, limit), text_bytes(d->reserved_bytes, used),
 	       100.0 * (double)d->reserved_bytes / (double)d->limit_bytes,
-	       text_bytes(d->backed_bytes, backed));
+	       d->lost ? "lost" : text_bytes(d->backed_bytes, backed));
 }
 
 static void text_bytes_a_device(const struct page *p)
