@@ -350,7 +350,8 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  * If a fill fails afterwards the bytes become 0xFF (a GPU that was lost takes not even those),
  * the state TIERD_STATE_FAILED while pins last, and tierd_release_on() of it or else the next
  * tierd_step() or tierd_flush() returns -EIO naming the tensor. If tierd dies the stream is let go
- * and the next call returns -EPIPE. With TIERD_NO_THREAD this waits on the CPU until the bytes are there.
+ * and the next call returns -EPIPE. With TIERD_NO_THREAD this waits on the CPU until the bytes are
+ * there.
  *
  * @param n 0 to TIERD_BATCH_MAX
  * @param gpu the ordinal of the stream's GPU
