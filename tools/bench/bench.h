@@ -58,6 +58,9 @@ void result_end(struct result *r);
 void result_note(const struct bench_options *o, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* Sorts `values`; n > 0. */
+double median(double *values, unsigned n);
+
 /* Says "tierd-bench: what: sentence of the library". Returns 1, the exit status. */
 int bench_failed(const char *what);
 

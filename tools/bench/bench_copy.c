@@ -3,10 +3,10 @@
  * Copies to and from a GPU through tierd, by the public API of another process, each size beside
  * the raw driver copy of as many bytes in the same run, one after the other: up, down, both ways at
  * once, on all GPUs at once, and between the GPU and nvme, which is compared with the slower of the
- * raw file and the raw link. As many copies are queued on either side.
+ * raw file and the raw link. As many copies are queued on either side. Many rounds, of which the
+ * medians are printed, and the lowest and highest ratio.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -16,8 +16,8 @@
 #include "tools/bench/sides.h"
 
 #define GPUS_MAX    8u
-#define ROUNDS      9u
-#define DISK_ROUNDS 15u
+#define ROUNDS      15u
+#define DISK_ROUNDS 41u /* rounds on a disk differ by a fifth */
 #define ROUND_BYTES GIB(1) /* at most, of one side */
 #define QUICK_BYTES MIB(16)
 #define DISK_BYTES  MIB(512)
@@ -50,34 +50,28 @@ struct copy {
 	unsigned rounds;
 };
 
-static int compare_ns(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static double median_gbps(uint64_t bytes, uint64_t *ns, unsigned n)
-{
-	qsort(ns, n, sizeof(*ns), compare_ns);
-	return (double)bytes / (double)MAX(ns[n / 2], 1);
-}
-
+/* The ratio is the median of the rounds' ratios: what is slow for a while is slow for both. */
 static void print(struct copy *c, const char *direction, uint64_t bytes, unsigned queued,
 		  unsigned sides)
 {
-	uint64_t all = bytes * queued * sides;
-	double gbps = median_gbps(all, c->ours, c->rounds);
-	double raw = median_gbps(all, c->raw, c->rounds);
+	double all = (double)(bytes * queued * sides);
+	double ours[DISK_ROUNDS], raw[DISK_ROUNDS], ratio[DISK_ROUNDS];
 	struct result r;
 
+	for (unsigned i = 0; i < c->rounds; i++) {
+		ours[i] = all / (double)MAX(c->ours[i], 1);
+		raw[i] = all / (double)MAX(c->raw[i], 1);
+		ratio[i] = ours[i] / raw[i];
+	}
 	result_begin(&r, c->o, "copy");
 	result_text(&r, "direction", direction);
 	result_count(&r, "bytes", bytes);
 	result_count(&r, "queued", queued);
-	result_real(&r, "gbps", gbps);
-	result_real(&r, "raw_gbps", raw);
-	result_real(&r, "ratio", gbps / raw);
+	result_real(&r, "gbps", median(ours, c->rounds));
+	result_real(&r, "raw_gbps", median(raw, c->rounds));
+	result_real(&r, "ratio", median(ratio, c->rounds));
+	result_real(&r, "ratio_low", ratio[0]);
+	result_real(&r, "ratio_high", ratio[c->rounds - 1]);
 	result_end(&r);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "libclient/tierd.h"
 #include "tools/bench/bench.h"
@@ -51,6 +52,19 @@ void result_note(const struct bench_options *o, const char *fmt, ...)
 	va_end(args);
 	putchar('\n');
 	fflush(stdout);
+}
+
+static int compare_real(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+double median(double *values, unsigned n)
+{
+	qsort(values, n, sizeof(*values), compare_real);
+	return values[n / 2];
 }
 
 int bench_failed(const char *what)
