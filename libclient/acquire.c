@@ -92,7 +92,15 @@ int want_pin(struct tierd *t, struct want *w, size_t *ret_at)
 	return TRY_HIT;
 }
 
-int want_reach(struct tierd *t, const struct want *w)
+/* A hit needs no clock. */
+static void set_until(struct want *w)
+{
+	if (w->until_ns == 0)
+		w->until_ns = w->timeout_ns < 0 ? REQUEST_NEVER
+						: clock_now_ns() + (uint64_t)w->timeout_ns;
+}
+
+int want_reach(struct tierd *t, struct want *w)
 {
 	uint64_t bytes;
 
@@ -101,7 +109,8 @@ int want_reach(struct tierd *t, const struct want *w)
 
 		if (likely(try_data(t, w->tensors[i], &bytes) != NULL))
 			continue;
-		rc = slab_reach(t, w->tensors[i]);
+		set_until(w);
+		rc = slab_reach(t, w->tensors[i], w->until_ns);
 		if (rc < 0) {
 			want_unpin(t, w);
 			return rc;
@@ -123,7 +132,7 @@ void want_view(struct tierd *t, const struct want *w, struct tierd_view *ret)
 	try_wake_daemon(t);
 }
 
-static int view_all(struct tierd *t, const struct want *w, struct tierd_view *ret)
+static int view_all(struct tierd *t, struct want *w, struct tierd_view *ret)
 {
 	int rc = want_reach(t, w);
 
@@ -147,7 +156,8 @@ int want_ask(struct tierd *t, const struct want *w, uint16_t opcode, bool *ret_i
 	     uint64_t *ret_value)
 {
 	struct call c;
-	int rc = request_begin(t, CALL_SIGNALS | (w->n > 1 ? CALL_PAYLOAD : 0), opcode, &c);
+	int rc = request_begin_until(t, CALL_SIGNALS | (w->n > 1 ? CALL_PAYLOAD : 0), opcode,
+				     w->until_ns, &c);
 
 	if (rc < 0)
 		return rc;
@@ -191,7 +201,7 @@ int want_wait(struct tierd *t, struct want *w, size_t at, int rc, struct tierd_v
 		return acquire_refused(t, w->tensors[at], rc);
 	/* The log entries of the first try are worth a look before the daemon falls asleep; the
 	 * request wakes it anyhow. */
-	w->until_ns = w->timeout_ns < 0 ? REQUEST_NEVER : clock_now_ns() + (uint64_t)w->timeout_ns;
+	set_until(w);
 	for (unsigned round = 1;; round++) {
 		rc = want_ask(t, w, OP_ACQUIRE, &interrupted, &value);
 		if (rc < 0)

@@ -177,7 +177,7 @@ struct want {
 	uint8_t wire_place;
 	uint32_t access;
 	int64_t timeout_ns;
-	uint64_t until_ns; /* REQUEST_NEVER: for ever */
+	uint64_t until_ns; /* REQUEST_NEVER: for ever; 0: nothing had to be waited for yet */
 	bool on_stream;    /* a pin may stand on FILLING, for the stream will wait */
 	bool saw_filling;  /* one does */
 	bool uncommitted;  /* the caller says try_commit() itself */
@@ -189,7 +189,7 @@ int want_check(struct tierd *t, struct want *w);
 int want_pin(struct tierd *t, struct want *w, size_t *ret_at);
 void want_unpin(struct tierd *t, const struct want *w);
 /* Every pin stands: maps what is not mapped yet. Unpins all on failure. */
-int want_reach(struct tierd *t, const struct want *w);
+int want_reach(struct tierd *t, struct want *w);
 /* Then nothing can fail any more. */
 void want_view(struct tierd *t, const struct want *w, struct tierd_view *ret);
 /* Asks the daemon for all of them by `opcode` and waits for its word. */

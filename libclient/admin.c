@@ -63,7 +63,7 @@ int admin_mark(struct tierd *t)
 
 	if (rc < 0)
 		return rc;
-	rc = request_run(t, &c);
+	rc = request_run(t, &c, REQUEST_NEVER);
 	return rc < 0 ? rc : 0;
 }
 

@@ -47,7 +47,8 @@ static int copy_on_gpu(struct copy *k, uint8_t place, uint64_t at, uint64_t byte
 	struct want w = { .tensors = &k->tensor,
 			  .n = 1,
 			  .wire_place = place,
-			  .access = k->to != NULL ? TIERD_READ : TIERD_WRITE };
+			  .access = k->to != NULL ? TIERD_READ : TIERD_WRITE,
+			  .timeout_ns = -1 };
 	size_t which;
 	uint64_t size;
 	char *data;

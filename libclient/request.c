@@ -15,7 +15,6 @@
 /* Ids for OP_CANCEL and what is urgent: a full ring must not keep a signal from ending a wait, nor
  * a slab from going back. */
 #define IDS_FOR_CANCEL 4u
-#define GRACE_NS       NS_PER_S /* after the deadline, until an answer is given up */
 #define RETRY_NS       (5 * NS_PER_MS)
 
 void request_start(struct tierd *t)
@@ -90,12 +89,25 @@ void request_give_back(struct tierd *t, struct request *r)
 		futex_wake(&t->freed, INT_MAX, false);
 }
 
+int request_set_late(void)
+{
+	return error_set(ETIMEDOUT, "the daemon gave no answer in time");
+}
+
+static bool is_late(uint64_t until_ns)
+{
+	return until_ns != REQUEST_NEVER && clock_now_ns() >= request_late_ns(until_ns);
+}
+
 /* Waits until something was given back. Ids that are out with nobody waiting for them (sent and
  * forgotten) are reaped here, by looking again every few milliseconds. */
-static int take_wait(struct tierd *t, uint32_t freed, unsigned needs)
+static int take_wait(struct tierd *t, uint32_t freed, unsigned needs, uint64_t until_ns)
 {
 	int rc;
 
+	/* What others have left behind is taken until the daemon speaks again. */
+	if (is_late(until_ns))
+		return request_set_late();
 	t->takers++;
 	pthread_mutex_unlock(&t->lock);
 	rc = futex_wait(&t->freed, freed, clock_now_ns() + RETRY_NS, false);
@@ -106,7 +118,7 @@ static int take_wait(struct tierd *t, uint32_t freed, unsigned needs)
 	return 0;
 }
 
-static int take_or_wait(struct tierd *t, unsigned needs)
+static int take_or_wait(struct tierd *t, unsigned needs, uint64_t until_ns)
 {
 	for (;;) {
 		uint32_t freed = atomic_load_explicit(&t->freed, memory_order_relaxed);
@@ -121,13 +133,19 @@ static int take_or_wait(struct tierd *t, unsigned needs)
 		if (needs & CALL_TRY)
 			return -EAGAIN;
 		completion_check_daemon(t);
-		rc = take_wait(t, freed, needs);
+		rc = take_wait(t, freed, needs, until_ns);
 		if (rc < 0)
 			return rc;
 	}
 }
 
 int request_begin(struct tierd *t, unsigned needs, uint16_t opcode, struct call *ret)
+{
+	return request_begin_until(t, needs, opcode, REQUEST_NEVER, ret);
+}
+
+int request_begin_until(struct tierd *t, unsigned needs, uint16_t opcode, uint64_t until_ns,
+			struct call *ret)
 {
 	int id = client_usable(t);
 
@@ -136,7 +154,7 @@ int request_begin(struct tierd *t, unsigned needs, uint16_t opcode, struct call 
 	if (slab_due(t))
 		slab_drain(t, false);
 	pthread_mutex_lock(&t->lock);
-	id = take_or_wait(t, needs);
+	id = take_or_wait(t, needs, until_ns);
 	pthread_mutex_unlock(&t->lock);
 	if (id < 0)
 		return id;
@@ -236,12 +254,7 @@ static int sleep_once(struct tierd *t, struct request *r, uint64_t until_ns)
 /* Whether to stop waiting for an answer that is overdue. */
 static bool overdue(struct tierd *t, struct request *r, uint64_t until_ns)
 {
-	uint64_t now;
-
-	if (until_ns == REQUEST_NEVER)
-		return false;
-	now = clock_now_ns();
-	if (now < until_ns + GRACE_NS)
+	if (!is_late(until_ns))
 		return false;
 	if (!r->cancelled)
 		send_cancel(t, r);
@@ -251,8 +264,7 @@ static bool overdue(struct tierd *t, struct request *r, uint64_t until_ns)
 static int wait_done(struct tierd *t, struct call *c, struct request *r, uint64_t until_ns)
 {
 	for (;;) {
-		uint64_t wake_ns =
-			until_ns > UINT64_MAX - GRACE_NS ? UINT64_MAX : until_ns + GRACE_NS;
+		uint64_t wake_ns = request_late_ns(until_ns);
 		int rc;
 
 		completion_reap(t);
@@ -307,7 +319,7 @@ int request_wait(struct tierd *t, struct call *c, uint64_t until_ns)
 		rc = error_set(EPIPE, "%s", t->broken_why.text);
 	pthread_mutex_unlock(&t->lock);
 	if (rc == -ETIMEDOUT)
-		return error_set(ETIMEDOUT, "the daemon gave no answer in time");
+		return request_set_late();
 	if (rc == 0)
 		rc = answer_check(t, c);
 	if (rc < 0)
@@ -322,12 +334,12 @@ void request_end(struct tierd *t, struct call *c)
 	pthread_mutex_unlock(&t->lock);
 }
 
-int request_run(struct tierd *t, struct call *c)
+int request_run(struct tierd *t, struct call *c, uint64_t until_ns)
 {
 	int rc;
 
 	request_submit(t, c);
-	rc = request_wait(t, c, REQUEST_NEVER);
+	rc = request_wait(t, c, until_ns);
 	if (rc >= 0)
 		request_end(t, c);
 	return rc;

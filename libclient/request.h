@@ -17,6 +17,15 @@
 
 #define REQUEST_NEVER UINT64_MAX
 
+/* When to stop waiting for a daemon that says nothing: a second after the deadline. */
+static inline uint64_t request_late_ns(uint64_t until_ns)
+{
+	return until_ns > UINT64_MAX - NS_PER_S ? REQUEST_NEVER : until_ns + NS_PER_S;
+}
+
+/* The sentence of that; -ETIMEDOUT. */
+int request_set_late(void);
+
 enum call_needs {
 	CALL_PAYLOAD = 1,
 	CALL_WINDOW = 2,
@@ -39,6 +48,9 @@ void request_start(struct tierd *t); /* once, before any other */
 
 /* Takes an id and what it needs, all or nothing. -EAGAIN, -EINTR, -EPIPE, -EPERM. */
 int request_begin(struct tierd *t, unsigned needs, uint16_t opcode, struct call *ret);
+/* Also -ETIMEDOUT: nothing was free a second after `until_ns`. */
+int request_begin_until(struct tierd *t, unsigned needs, uint16_t opcode, uint64_t until_ns,
+			struct call *ret);
 /* Hands the request to the daemon. */
 void request_submit(struct tierd *t, struct call *c);
 /* Waits for the answer: what the daemon said, 0 or a count or -errno with its sentence set; or
@@ -49,7 +61,7 @@ int request_wait(struct tierd *t, struct call *c, uint64_t until_ns);
 void request_end(struct tierd *t, struct call *c);
 /* Submits and does not wait; the call is over. */
 void request_send(struct tierd *t, struct call *c);
-/* submit, wait without limit, end. */
-int request_run(struct tierd *t, struct call *c);
+/* submit, wait, end. */
+int request_run(struct tierd *t, struct call *c, uint64_t until_ns);
 
 #endif

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "libclient/acquire.h"
 #include "libclient/error.h"
@@ -16,6 +18,7 @@
 
 #define SLABS_MAX  65536u
 #define FULL_TRIES 16u
+#define LOOK_NS    NS_PER_MS
 #define FDS_MAX    8 /* more than a message may bring, so that none is lost */
 
 int slab_arena_add(struct tierd *t, const struct hello_arena *a, struct err *err)
@@ -280,40 +283,40 @@ static int take_fd(struct tierd *t, uint32_t arena, uint64_t offset, int *ret)
 	return error_set(EPROTO, "the daemon said that a slab is there and sent none");
 }
 
-static int ask_once(struct tierd *t, uint32_t arena, uint64_t offset)
+static int ask_once(struct tierd *t, uint32_t arena, uint64_t offset, uint64_t until_ns)
 {
 	struct call c;
-	int rc = request_begin(t, CALL_URGENT, OP_SLAB, &c);
+	int rc = request_begin_until(t, CALL_URGENT, OP_SLAB, until_ns, &c);
 
 	if (rc < 0)
 		return rc;
 	c.entry.index = arena;
 	c.entry.offset = offset;
-	rc = request_run(t, &c);
+	rc = request_run(t, &c, until_ns);
 	return rc < 0 ? rc : 0;
 }
 
 /* -EAGAIN means that there are messages that nobody had read. If it stays so, descriptors on their
  * way to others are in the way: -EMFILE, with the daemon's sentence. */
-static int ask_slab(struct tierd *t, uint32_t arena, uint64_t offset)
+static int ask_slab(struct tierd *t, uint32_t arena, uint64_t offset, uint64_t until_ns)
 {
-	int rc = ask_once(t, arena, offset);
+	int rc = ask_once(t, arena, offset, until_ns);
 
 	for (unsigned i = 0; rc == -EAGAIN && i < FULL_TRIES; i++) {
 		drain_locked(t);
-		rc = ask_once(t, arena, offset);
+		rc = ask_once(t, arena, offset, until_ns);
 	}
 	if (rc == -EAGAIN)
 		rc = error_slot()->code = -EMFILE;
 	return rc;
 }
 
-static int map(struct tierd *t, uint32_t arena, uint64_t slab)
+static int map(struct tierd *t, uint32_t arena, uint64_t slab, uint64_t until_ns)
 {
 	struct slab_arena *a = &t->slabs[arena];
 	uint64_t offset = slab * a->slab_bytes;
 	struct err *err = error_slot();
-	int fd = -1, rc = ask_slab(t, arena, offset);
+	int fd = -1, rc = ask_slab(t, arena, offset, until_ns);
 
 	if (rc < 0)
 		return rc;
@@ -349,7 +352,24 @@ static int reserve(struct tierd *t, struct slab_arena *a)
 	return rc;
 }
 
-int slab_reach(struct tierd *t, tierd_tensor h)
+/* Whoever has it may be waiting for a daemon that says nothing, and longer than we may. */
+static int lock_until(struct tierd *t, uint64_t until_ns)
+{
+	struct timespec look = { .tv_nsec = (long)LOOK_NS };
+
+	if (until_ns == REQUEST_NEVER) {
+		pthread_mutex_lock(&t->slab_lock);
+		return 0;
+	}
+	while (pthread_mutex_trylock(&t->slab_lock) != 0) {
+		if (clock_now_ns() >= request_late_ns(until_ns))
+			return request_set_late();
+		nanosleep(&look, NULL);
+	}
+	return 0;
+}
+
+int slab_reach(struct tierd *t, tierd_tensor h, uint64_t until_ns)
 {
 	struct descriptor *d = &t->hot.descriptors[h.index];
 	uint64_t word1 = atomic_load_explicit(&d->word1, memory_order_relaxed);
@@ -362,14 +382,16 @@ int slab_reach(struct tierd *t, tierd_tensor h)
 	rc = place_ordinal(t, a->place, true, &ordinal);
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&t->slab_lock);
+	rc = lock_until(t, until_ns);
+	if (rc < 0)
+		return rc;
 	rc = reserve(t, a);
 	while (rc == 0) {
 		uint64_t slab = first_missing(a, word1_offset(word1), d->bytes, &all);
 
 		if (all)
 			break;
-		rc = map(t, word1_arena(word1), slab);
+		rc = map(t, word1_arena(word1), slab, until_ns);
 	}
 	pthread_mutex_unlock(&t->slab_lock);
 	return rc;

@@ -22,8 +22,9 @@ static inline bool slab_is_mapped(const struct slab_arena *a, uint64_t slab)
 /* Where [word1, bytes) is mapped, NULL: not, or in no arena with slabs. */
 void *slab_data(struct tierd *t, uint64_t word1, uint64_t bytes);
 /* Under the own pin: maps what try_data() misses. -EPROTO: the descriptor leaves every arena;
- * -ENODEV; -ENOMEM; -EMFILE. Blocks until the daemon has answered. */
-int slab_reach(struct tierd *t, tierd_tensor h);
+ * -ENODEV; -ENOMEM; -EMFILE; -ETIMEDOUT. Blocks until the daemon has answered, or a second after
+ * `until_ns`. */
+int slab_reach(struct tierd *t, tierd_tensor h, uint64_t until_ns);
 /* Does what messages in the socket say. wait: also if another thread maps just now. */
 void slab_drain(struct tierd *t, bool wait);
 /* Whether requests have to call slab_drain(). */

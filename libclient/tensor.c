@@ -27,7 +27,7 @@ static int send_list(struct tierd *t, uint16_t opcode, unsigned needs, uint8_t p
 	c.entry.payload_bytes = (uint32_t)(n * sizeof(struct wire_handle));
 	if (n > 0)
 		memcpy(c.payload, tensors, c.entry.payload_bytes);
-	rc = request_run(t, &c);
+	rc = request_run(t, &c, REQUEST_NEVER);
 	return rc < 0 ? rc : 0;
 }
 
@@ -145,7 +145,7 @@ int tierd_trim(struct tierd *t)
 
 	if (rc < 0)
 		return rc;
-	rc = request_run(t, &c);
+	rc = request_run(t, &c, REQUEST_NEVER);
 	return rc < 0 ? rc : 0;
 }
 

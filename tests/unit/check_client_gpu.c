@@ -252,6 +252,61 @@ START_TEST(a_slab_that_does_not_come_fails_the_acquire)
 }
 END_TEST
 
+static struct sq_entry unanswered;
+
+static bool no_answer(struct fake *f, const struct sq_entry *e)
+{
+	if (e->opcode != OP_SLAB)
+		return false;
+	unanswered = *e;
+	return true;
+}
+
+static void *take_far(void *arg)
+{
+	take(far, 0, arg);
+	return NULL;
+}
+
+/* Its answer comes when nobody waits any more, or somebody else. */
+static void answer_late(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake_say_slab(&fake, SLAB_MAP, unanswered.offset, slab_fd(&fake, unanswered.offset));
+	fake_complete(&fake, unanswered.id, 0, 0, 0, "");
+	pthread_mutex_unlock(&fake.lock);
+}
+
+START_TEST(a_slab_that_is_not_answered_holds_no_deadline)
+{
+	struct tierd_view v = { 0 }, w;
+	pthread_t thread;
+
+	setup();
+	answer_by(no_answer);
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, 0, &v), -ETIMEDOUT);
+	ck_assert_ptr_null(v.data);
+	ck_assert_uint_eq(slot(1), 0);
+	answer_late();
+	/* Nor does one for which another thread waits for ever. */
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_far, &w), 0);
+	wait_asked(OP_SLAB, 2);
+	ck_assert_int_eq(tierd_acquire(t, near, 0, TIERD_READ, 0, &v), -ETIMEDOUT);
+	ck_assert_uint_eq(slot(1), 0);
+	ck_assert_uint_eq(asked(OP_SLAB), 2);
+	answer_by(NULL);
+	answer_late();
+	pthread_join(thread, NULL);
+	/* The one that came for nobody is given back. */
+	wait_asked(OP_SLAB_GONE, 1);
+	take(near, 0, &v);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 2);
+	tierd_release(t, &v);
+	tierd_release(t, &w);
+	end();
+}
+END_TEST
+
 static void *use_slabs(void *arg)
 {
 	for (unsigned i = 0; i < 200; i++) {
@@ -305,4 +360,5 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  messages_that_cannot_be_end_nothing_and_leak_nothing,
 	  a_full_socket_is_read_and_the_slab_asked_for_again,
 	  a_slab_that_does_not_come_fails_the_acquire,
+	  a_slab_that_is_not_answered_holds_no_deadline,
 	  threads_that_need_slabs_at_once_map_each_once, copies_reach_a_tensor_on_a_gpu)

@@ -227,21 +227,6 @@ START_TEST(a_signal_ends_the_wait_though_every_credit_is_out)
 }
 END_TEST
 
-START_TEST(a_daemon_that_never_answers_does_not_hold_a_deadline_for_ever)
-{
-	struct tierd_view v;
-	uint64_t before;
-
-	fake.hold_acquire = true;
-	begin();
-	before = clock_now_ns();
-	ck_assert_int_eq(tierd_acquire(t, (tierd_tensor){ 8, 1 }, TIERD_HOST, TIERD_READ, 1000, &v),
-			 -ETIMEDOUT);
-	ck_assert_uint_lt(clock_now_ns() - before, 30 * NS_PER_S);
-	end();
-}
-END_TEST
-
 static void *die_later(void *arg)
 {
 	fake_wait_held(&fake, 3);
@@ -569,7 +554,6 @@ UNIT_MAIN("client_wait", a_miss_is_one_entry_and_then_a_pin,
 	  a_batch_is_one_entry_and_holds_nothing_while_it_waits, eight_threads_miss_at_once,
 	  all_credits_outstanding_from_eight_threads, a_signal_ends_the_wait_of_any_thread,
 	  a_signal_ends_the_wait_though_every_credit_is_out,
-	  a_daemon_that_never_answers_does_not_hold_a_deadline_for_ever,
 	  all_waits_end_when_the_daemon_dies, hostile_completions_reach_nobody,
 	  a_ring_out_of_range_breaks_the_connection, creations_are_all_or_nothing_across_payloads,
 	  a_failed_creation_destroys_what_it_made,
