@@ -207,13 +207,13 @@ void tierd_close(struct tierd *t)
 	}
 	/* While the watcher runs, so that a daemon that dies now holds up no stream. */
 	settled = deferred_settle(t);
-	watcher_stop(t);
 	access_log_forget(t);
 	atomic_store(&t->hot.count, 0);
 	/* A stream may go on writing there: it all stays mapped and pinned until the process ends,
-	 * which its pidfd tells the daemon. */
+	 * which its pidfd tells the daemon. So does the watcher stay, for one may be waiting. */
 	if (!settled)
 		return;
+	watcher_stop(t);
 	atomic_store(&t->views_left, CLOSE_BIAS);
 	slots_any(t, count_view, NULL);
 	close_view_ended(t, CLOSE_BIAS);

@@ -218,7 +218,8 @@ TIERD_API int tierd_open(const char *socket_path, const char *name_space, uint64
  * tierd_create() says. Views still held stay valid: the unmapping waits for the last
  * tierd_release(), which is the only call still allowed with this `struct tierd`. It cannot fail.
  * Streams that still have to end pins of tierd_release_on() or copies are waited for, 10 s at most;
- * then what they use stays mapped and pinned until the process ends.
+ * then what they use stays mapped and pinned, and the thread that lets them go if the daemon dies
+ * stays, until the process ends.
  *
  * @param t from tierd_open(), or NULL; not the caller's any more
  * Units: none.

@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "libclient/connect.h"
 #include "libclient/protocol/pin.h"
+#include "libclient/watcher.h"
 #include "tests/unit/client_gpu_rig.h"
 
 static bool filling(struct fake *f, const struct sq_entry *e)
@@ -272,6 +274,28 @@ START_TEST(streams_are_let_go_when_the_daemon_dies)
 }
 END_TEST
 
+/* The fill takes longer than tierd_close() waits. */
+START_TEST(streams_are_let_go_when_the_daemon_dies_after_the_close)
+{
+	struct tierd_view v;
+
+	setup();
+	acquire_far(&v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	tierd_close(t);
+	fake_cuda_run(1);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 2);
+	fake_die(&fake);
+	while (atomic_load(&fake.fences[5].value) < 7)
+		sched_yield();
+	fake_cuda_run(2);
+	ck_assert_uint_eq(fake_cuda_counts().queued, 0);
+	watcher_stop(t);
+	map_undo(t);
+	fake_stop(&fake);
+}
+END_TEST
+
 START_TEST(the_watcher_gives_slabs_back_without_a_call)
 {
 	struct tierd_view v, w;
@@ -409,6 +433,7 @@ UNIT_MAIN("client_fence", a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
 	  a_fill_that_failed_before_the_pin_fails_the_acquire, a_failure_is_told_once,
 	  a_token_of_no_fence_is_refused, streams_are_let_go_when_the_daemon_dies,
+	  streams_are_let_go_when_the_daemon_dies_after_the_close,
 	  the_watcher_gives_slabs_back_without_a_call, without_a_thread_the_cpu_waits,
 	  a_stream_under_capture_is_refused, captures_of_other_streams_go_on,
 	  a_wait_that_cannot_be_enqueued_leaves_nothing, a_child_has_nothing_of_it)
