@@ -121,16 +121,18 @@ static bool note_awake(bool logs)
 	seen_awake[state]++;
 	/* Asleep nobody will tell of log entries later; while napping they are looked at anyhow. */
 	ck_assert_int_eq(logs, state == DAEMON_ASLEEP);
+	ck_assert(state == DAEMON_ASLEEP || seen_awake[DAEMON_ASLEEP] == 0);
 	ck_assert_uint_eq(atomic_load(&done_wanted), 1);
 	return false;
 }
 
+/* And not before it has slept: a machine may stand still for longer. */
 static bool stop_after_300_ms(uint64_t now_ns, uint64_t *next_ns)
 {
 	ck_assert_uint_eq(atomic_load(&awake), DAEMON_POLLING);
-	if (now_ns >= begin_ns + 300 * NS_PER_MS)
+	if (now_ns >= begin_ns + 300 * NS_PER_MS && seen_awake[DAEMON_ASLEEP] > 0)
 		loop_stop(loop);
-	*next_ns = begin_ns + 300 * NS_PER_MS;
+	*next_ns = MAX(begin_ns + 300 * NS_PER_MS, now_ns + NS_PER_MS);
 	return false;
 }
 
@@ -141,7 +143,7 @@ START_TEST(naps_end_a_tenth_of_a_second_after_the_last_progress)
 	memset(seen_awake, 0, sizeof(seen_awake));
 	begin_ns = clock_now_ns();
 	run();
-	ck_assert_uint_ge(seen_awake[DAEMON_NAPPING], 10);
+	ck_assert_uint_ge(seen_awake[DAEMON_NAPPING], 1);
 	ck_assert_uint_le(seen_awake[DAEMON_NAPPING], 101);
 	/* 200 ms in one sleep; a second one for what the clock and the timer disagree about. */
 	ck_assert_uint_ge(seen_awake[DAEMON_ASLEEP], 1);
