@@ -117,8 +117,12 @@ void gpu_refuse(struct gpu *g, struct xfer *x, int result, const char *why)
 {
 	ASSERT(result < 0);
 	x->result = result;
-	say_cause(x, "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": %s: %s", verbs[x->op], x->bytes,
-		  x->offset, g->base.name, why);
+	/* Which slab it was that there is no memory for says nothing: it would be so of any. */
+	if (x->op == XFER_BACK)
+		say_cause(x, "backing of %" PRIu64 " bytes: %s: %s", x->bytes, g->base.name, why);
+	else
+		say_cause(x, "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": %s: %s", verbs[x->op],
+			  x->bytes, x->offset, g->base.name, why);
 }
 
 void gpu_fail(struct gpu *g, struct xfer *x, CUresult result)

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "daemon/engine/piece.h"
@@ -168,10 +167,11 @@ static void back_failed(struct engine *e, uint8_t tier, uint32_t i)
 {
 	struct slabs *s = e->devices[tier].slabs;
 	const char *cause = s->x.cause[0] != '\0' ? s->x.cause : "out of memory";
-	bool again = slabs_full(s) && strcmp(s->cause, cause) == 0;
+	bool again = slabs_full(s) && s->refused == s->x.result;
 
 	s->slab[i].state = SLAB_ABSENT;
 	s->limit_bytes = s->backed_bytes;
+	s->refused = s->x.result;
 	snprintf(s->cause, sizeof(s->cause), "%s", cause);
 	s->retry_at_ns = e->now_ns + SLAB_RETRY_NS;
 	stat_add(STAT(e, tier[base_of(e, tier)->kind].slabs_refused), 1);

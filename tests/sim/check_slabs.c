@@ -5,9 +5,12 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/log.h"
 #include "tests/sim/rig.h"
 
 #define HOST PROTOCOL_PLACE_HOST
@@ -114,6 +117,44 @@ START_TEST(dram_that_does_not_come_is_asked_for_each_second)
 	ck_assert(!rig_stands_at(r, t, HOST) && rig_stands_at(r, u, HOST));
 	r->world.refuse_permille = 0;
 	rig_settle(r, 1100);
+	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
+	rig_close(r);
+}
+END_TEST
+
+/* What the engine says in `ms`, as lines that have `text`. */
+static unsigned said(struct rig *r, unsigned ms, const char *text)
+{
+	FILE *f = tmpfile();
+	int was = dup(STDERR_FILENO);
+	unsigned n = 0;
+	char line[512];
+
+	ck_assert(f != NULL && was >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
+	rig_settle(r, ms);
+	log_flush();
+	dup2(was, STDERR_FILENO);
+	close(was);
+	rewind(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		n += strstr(line, text) != NULL;
+	fclose(f);
+	return n;
+}
+
+/* Each refusal has figures of its own; what is news is that there are any, or of another kind. */
+START_TEST(dram_that_does_not_come_is_told_of_once)
+{
+	static const char told[] = "no more is to be had now: refusal ";
+	struct rig *r = open_rig(1, 1);
+
+	r->world.refuse_permille = 1000;
+	ck_assert_uint_eq(said(r, 5500, told), 1);
+	ck_assert_uint_ge(r->world.refusals, 5);
+	r->world.refuse_result = -EMFILE;
+	ck_assert_uint_eq(said(r, 3500, told), 1);
+	r->world.refuse_permille = 0;
+	ck_assert_uint_eq(said(r, 1100, told), 0);
 	ck_assert_uint_eq(backed(r, TIER_KIND_DRAM), WORLD_DRAM);
 	rig_close(r);
 }
@@ -432,6 +473,7 @@ END_TEST
 
 UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
 	  dram_that_does_not_come_is_asked_for_each_second,
+	  dram_that_does_not_come_is_told_of_once,
 	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
 	  memory_between_others_is_traded_for_an_empty_slab,
 	  a_batch_that_needs_all_there_is_finds_its_way_over_who_could_leave,

@@ -124,6 +124,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	w->random = seed * 2 + 1;
 	w->physical_bytes = UINT64_MAX;
 	w->now_ns = NS_PER_S;
+	w->refuse_result = -ENOMEM;
 	open_table(w);
 	open_policy(w, policy);
 	w->shape = shape;
@@ -242,7 +243,8 @@ static void perform_slab(struct world *w, struct xfer *x, struct world_device *d
 	if (x->op == XFER_BACK &&
 	    (world_below(w, 1000) < w->refuse_permille ||
 	     (d->tier.base.kind == TIER_KIND_HBM && backed_bytes(d) + slab > w->physical_bytes))) {
-		x->result = -ENOMEM;
+		x->result = w->refuse_result;
+		snprintf(x->cause, sizeof(x->cause), "refusal %u", ++w->refusals);
 		return;
 	}
 	memset(d->memory + x->offset, 0xa5, x->bytes);

@@ -61,6 +61,8 @@ struct world {
 	 */
 	uint64_t physical_bytes;
 	uint32_t refuse_permille;
+	int refuse_result;
+	unsigned refusals; /* each has another sentence */
 	uint32_t fail_mapped_permille; /* of those of hbm and dram */
 	uint64_t finished, failed;
 };

@@ -191,7 +191,7 @@ START_TEST(a_full_device_is_no_memory_and_leaves_nothing_behind)
 	ck_assert_int_eq(gpu_rig_back(&full, 0, 1), 0);
 	used = fake_cuda_used_bytes(0);
 	ck_assert_int_eq(gpu_rig_run(&full, &x), -ENOMEM);
-	ck_assert_str_eq(x.cause, "backing of 134217728 bytes at 0x8000000: hbm0: "
+	ck_assert_str_eq(x.cause, "backing of 134217728 bytes: hbm0: "
 				  "CUDA_ERROR_OUT_OF_MEMORY");
 	ck_assert_uint_eq(fake_cuda_used_bytes(0), used);
 	/* Once others have gone there is room. */
@@ -227,7 +227,7 @@ START_TEST(without_a_descriptor_there_is_no_slab_and_it_says_so)
 	ck_assert_int_eq(gpu_rig_back(&rig, 0, 1), 0);
 	leave_fds(0);
 	ck_assert_int_eq(gpu_rig_run(&rig, &x), -EMFILE);
-	ck_assert_str_eq(x.cause, "backing of 16777216 bytes at 0x1000000: hbm0: "
+	ck_assert_str_eq(x.cause, "backing of 16777216 bytes: hbm0: "
 				  "no descriptor is free for it");
 	ck_assert_uint_eq(fake_cuda_used_bytes(0), RIG_SLAB);
 	leave_fds(1);
