@@ -136,12 +136,21 @@ int deferred_release(struct tierd *t, struct gpu_stream *s, struct tierd_view *v
 	return rc;
 }
 
-/* The first view whose fill has failed. */
+/* The daemon counts a GPU as lost before it gives up what stands there. */
+static bool place_is_lost(struct tierd *t, uint8_t place)
+{
+	const struct stats_page *page = t->stats.base;
+
+	return place < STATS_DEVICES && atomic_load(&page->device[place].lost) != 0;
+}
+
+/* The first view that has failed: its fill did, or its GPU was lost with it. */
 static int failed_view(struct tierd *t, const struct tierd_view *views, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		tierd_tensor h = views[i].tensor;
 		uint64_t word0;
+		int rc;
 
 		if (views[i].cookie == 0)
 			continue;
@@ -149,9 +158,11 @@ static int failed_view(struct tierd *t, const struct tierd_view *views, size_t n
 					     memory_order_acquire);
 		if (word0_generation(word0) != h.generation || word0_state(word0) != STATE_FAILED)
 			continue;
-		fence_failure_told(t, h);
-		return error_set(EIO, "tensor %u:%u did not come to its GPU", h.index,
-				 h.generation);
+		rc = fence_failure_of(t, h);
+		if (place_is_lost(t, word0_place(word0)))
+			rc = error_set(EIO, "tensor %u:%u is on GPU %d, which was lost", h.index,
+				       h.generation, views[i].place);
+		return rc;
 	}
 	return 0;
 }

@@ -114,14 +114,20 @@ int fence_token_failure(struct tierd *t, uint64_t token)
 	return rc;
 }
 
-void fence_failure_told(struct tierd *t, tierd_tensor h)
+int fence_failure_of(struct tierd *t, tierd_tensor h)
 {
+	int rc;
+
 	pthread_mutex_lock(&t->fence_lock);
 	look_at_all(t);
 	if (t->fence_failed_tensor.index == h.index &&
-	    t->fence_failed_tensor.generation == h.generation)
+	    t->fence_failed_tensor.generation == h.generation) {
+		rc = error_set(EIO, "%s", t->fence_failed.text);
 		t->fence_failed.code = 0;
+	} else
+		rc = error_set(EIO, "tensor %u:%u did not come to its GPU", h.index, h.generation);
 	pthread_mutex_unlock(&t->fence_lock);
+	return rc;
 }
 
 bool fence_none_left(struct tierd *t)

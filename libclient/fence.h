@@ -20,8 +20,9 @@ void *fence_word(struct tierd *t, uint64_t token);
 int fence_failure(struct tierd *t);
 /* -EIO with the sentence if that of this token has passed and failed, else 0. */
 int fence_token_failure(struct tierd *t, uint64_t token);
-/* The caller hears that this tensor's fill failed: fence_failure() need not say it. */
-void fence_failure_told(struct tierd *t, tierd_tensor h);
+/* Of this tensor, whose fill failed: -EIO with the sentence, so that fence_failure() need not say
+ * it. Why is told where it is known still: of one tensor, the last whose fence was seen to fail. */
+int fence_failure_of(struct tierd *t, tierd_tensor h);
 /* No stream can be waiting any more. */
 bool fence_none_left(struct tierd *t);
 /* The daemon is dead: stores all values in its place. */

@@ -387,11 +387,12 @@ TIERD_API int tierd_acquire_on(struct tierd *t, const tierd_tensor *tensors, siz
  *
  * @param views n of them, of the same connection; those of all zeros are left alone
  * @param cuda_stream as tierd_acquire_on(), but of any GPU
- * @return 0; -EIO a tensor's fill had failed: all are released, the first is named; -EPIPE the
- *         daemon is gone: likewise; -EBUSY it is being captured, -EINVAL a view that pins nothing
- *         or what is no stream, -EPERM in a forked child: nothing was released; -ENODEV no CUDA
- *         driver, or the GPU is lost: then all are released. Any other is the driver's. Views that
- *         were released are zeroed, and no others
+ * @return 0; -EIO a tensor's fill had failed, or its GPU was lost under it: all are released, the
+ *         first is named, with the cause; -EPIPE the daemon is gone: likewise; -EBUSY it is being
+ *         captured, -EINVAL a view that pins nothing or what is no stream, -EPERM in a forked
+ *         child: nothing was released; -ENODEV no CUDA driver, or the GPU is lost to this process:
+ *         then all are released. Any other is the driver's. Views that were released are zeroed,
+ *         and no others
  * Units: none.
  * Ownership: the views are not the caller's any more; their bytes are the stream's until it gets
  *        there.

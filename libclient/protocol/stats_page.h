@@ -58,7 +58,7 @@
 	X(slabs_given, "slabs", "empty ones whose memory went back")                  \
 	X(slabs_refused, "slabs", "not made because there was no memory")
 
-/* A device, in the order of `chosen`. */
+/* A device, in the order of `chosen`: those of hbm come first, by place. */
 #define STATS_PER_DEVICE(X)                                                              \
 	X(limit_bytes, "bytes", "as configured, 0: no such device")                      \
 	X(backed_bytes, "bytes", "that have memory; the rest gets it when it is wanted") \

@@ -117,6 +117,8 @@ static void by_stream(struct worker *w, struct tensor *x, int place)
 	gpu_client_cu(w->c.cuda->stream_synchronize(w->c.stream[0]), "synchronize");
 	same = gpu_client_check_cpu(v.data, v.bytes, 0, x->seed);
 	rc = tierd_release_on(w->c.t, &v, 1, w->c.stream[0]);
+	if (rc == -EIO && strstr(tierd_error(w->c.t), "which was lost") == NULL)
+		gpu_client_died("release_on, without the cause: %s", tierd_error(w->c.t));
 	if (!went(w, x, rc, place, "release_on"))
 		return;
 	if (!same)

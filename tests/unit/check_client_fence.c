@@ -231,6 +231,44 @@ START_TEST(a_failure_is_told_once)
 }
 END_TEST
 
+/* Of a batch a fence names one; a failure that was told is no cause of another's. */
+START_TEST(a_release_says_why_a_tensor_is_not_there)
+{
+	struct tierd_view v[2];
+
+	setup();
+	take(near, 0, &v[1]);
+	acquire_far(&v[0]);
+	fill_ends(-ENODATA);
+	fake_cuda_run(1);
+	ck_assert_int_eq(tierd_step(t), -EIO);
+	ck_assert_int_eq(tierd_release_on(t, &v[0], 1, stream), -EIO);
+	ck_assert_str_eq(tierd_error(t), "tensor 2:1 did not come to its GPU: No data available");
+	fake_gpu_tensor(&fake, 1, STATE_FAILED, 4096, 1000);
+	ck_assert_int_eq(tierd_release_on(t, &v[1], 1, stream), -EIO);
+	ck_assert_str_eq(tierd_error(t), "tensor 1:1 did not come to its GPU");
+	fake_cuda_run(3);
+	end();
+}
+END_TEST
+
+/* No fence fails with what stood there already. */
+START_TEST(a_release_names_the_gpu_that_was_lost)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	atomic_store(&fake.stats->device[FAKE_GPU].lost, 1);
+	fake_gpu_tensor(&fake, 1, STATE_FAILED, 4096, 1000);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EIO);
+	ck_assert_str_eq(tierd_error(t), "tensor 1:1 is on GPU 0, which was lost");
+	ck_assert_ptr_null(v.data);
+	fake_cuda_run(1);
+	end();
+}
+END_TEST
+
 static bool token_of_no_fence(struct fake *f, const struct sq_entry *e)
 {
 	if (e->opcode != OP_ACQUIRE_ON)
@@ -432,6 +470,7 @@ UNIT_MAIN("client_fence", a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
 	  a_fill_that_failed_before_the_pin_fails_the_acquire, a_failure_is_told_once,
+	  a_release_says_why_a_tensor_is_not_there, a_release_names_the_gpu_that_was_lost,
 	  a_token_of_no_fence_is_refused, streams_are_let_go_when_the_daemon_dies,
 	  streams_are_let_go_when_the_daemon_dies_after_the_close,
 	  the_watcher_gives_slabs_back_without_a_call, without_a_thread_the_cpu_waits,

@@ -135,6 +135,7 @@ START_TEST(a_lost_gpu_holds_no_pins)
 	ck_assert_int_eq(tierd_release_on(t, &v[0], 1, stream), 0);
 	fake_cuda_lose(0, CUDA_ERROR_ILLEGAL_ADDRESS);
 	ck_assert_int_eq(tierd_release_on(t, &v[1], 1, stream), -ENODEV);
+	ck_assert_msg(strstr(tierd_error(t), "CUDA_ERROR_ILLEGAL_ADDRESS"), "%s", tierd_error(t));
 	ck_assert_uint_eq(slot(2), 0);
 	ck_assert_uint_eq(slot(1), PIN_ONE);
 	tierd_close(t);
