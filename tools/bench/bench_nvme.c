@@ -56,7 +56,13 @@ static int usage(void)
 	      "                        [--mode read|write|mixed] [--seconds N] [--json] "
 	      "[--serve]\n",
 	      stderr);
-	return EXIT_FAILURE;
+	return 2;
+}
+
+static bool misused(const char *subject, const char *what)
+{
+	fprintf(stderr, "tierd-bench nvme: %s: %s\n", subject, what);
+	return false;
 }
 
 static int find_mode(const char *name)
@@ -96,7 +102,7 @@ static bool take_option(struct bench *b, int c, const char *option)
 		return read_number(&unit_counts, option, optarg, &b->seconds);
 	case 'm':
 		b->mode = find_mode(optarg);
-		return b->mode >= 0;
+		return b->mode >= 0 || misused(optarg, "not a mode");
 	case 'j':
 		return b->json = true;
 	case 's':
@@ -123,10 +129,19 @@ static bool parse(struct bench *b, int argc, char **argv)
 	};
 	int c, index = 0;
 
-	while ((c = getopt_long(argc, argv, "", options, &index)) != -1)
-		if (c == '?' || !take_option(b, c, options[index].name))
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "", options, &index)) != -1) {
+		if (c == '?')
+			return misused(argv[optind - 1],
+				       "no such option, or its argument is missing");
+		if (!take_option(b, c, options[index].name))
 			return false;
-	return optind == argc && b->config.path.path != NULL;
+	}
+	if (optind < argc)
+		return misused(argv[optind], "not an option");
+	if (b->config.path.path == NULL)
+		return misused("--dir DIR", "is needed: an existing folder, or a block device");
+	return true;
 }
 
 /* Bytes that no layer below can shorten. */
