@@ -271,6 +271,11 @@ int limits_check(const char *name, uint64_t bytes, struct err *err)
 
 	if (r < 0)
 		return err_prefix(err, "%s", name);
+	if (bytes > limits.total.bytes)
+		return err_set(err, EINVAL,
+			       "%s: %" PRIu64 " MiB are wanted, %" PRIu64
+			       " MiB are all there is (%s)",
+			       name, bytes >> 20, limits.total.bytes >> 20, limits.total.source);
 	if (bytes > limits.available.bytes)
 		return err_set(err, ENOMEM,
 			       "%s: %" PRIu64 " MiB are wanted, %" PRIu64 " MiB are available (%s)",

@@ -23,7 +23,8 @@ struct limits {
 /* `root` stands before /proc and /sys ("" but in tests). -ENODATA when nothing can be known. */
 int limits_read(const char *root, struct limits *ret, struct err *err);
 
-/* Whether `bytes` can be taken now: 0, or -ENOMEM with what is wanted and what is there. */
+/* Whether `bytes` can be taken now: 0, or what is wanted and what is there. -ENOMEM: another time,
+ * perhaps; -EINVAL: never, it is more than all. */
 int limits_check(const char *name, uint64_t bytes, struct err *err);
 
 #endif

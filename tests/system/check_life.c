@@ -218,6 +218,10 @@ START_TEST(exit_statuses_are_those_documented)
 						    "[{path: /dev/null, size: 8MiB}]}}\n"),
 			 78);
 	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 100TiB}}\n"), 78);
+	ck_assert(system_log_has(s, "dram: 104857600 MiB are wanted, "));
+	ck_assert(system_log_has(s, " MiB are all there is ("));
+	system_stop(s);
 	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 0.1%, zone: 1TiB}, nvme: "
 						    "{paths: [{path: @NVME@, size: 8MiB}]}}\n"),
 			 78);

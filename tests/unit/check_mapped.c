@@ -83,12 +83,13 @@ START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched
 	struct limits limits;
 	struct err err = ERR_INIT;
 	struct dram_config c = { .huge_pages = ARENA_HUGE_OFF };
-	uint64_t before = status_bytes("VmHWM:");
+	uint64_t before = status_bytes("VmHWM:"), all;
 	struct tier *t = NULL;
-	char wanted[64];
+	char wanted[64], there[64];
 
 	ck_assert_int_eq(limits_read("", &limits, &err), 0);
-	c.size.bytes = limits.available.bytes + GIB(1);
+	all = ALIGN_DOWN(limits.total.bytes, MIB(2)); /* never available: this runs on it */
+	c.size.bytes = all;
 	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
 	ck_assert_ptr_null(t);
 	snprintf(wanted, sizeof(wanted), "dram: %" PRIu64 " MiB are wanted", c.size.bytes >> 20);
@@ -99,9 +100,17 @@ START_TEST(memory_that_is_not_there_is_refused_with_numbers_before_it_is_touched
 	c.slab = MIB(64);
 	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
 	ck_assert_ptr_nonnull(strstr(err.text, wanted));
-	c.size.bytes = limits.available.bytes / 2;
-	c.beside_bytes = limits.available.bytes;
+	c.size.bytes = all / 2;
+	c.beside_bytes = all - all / 2;
 	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
+	/* More than all there is will be too much another time as well. */
+	c.beside_bytes = limits.total.bytes;
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -EINVAL);
+	snprintf(wanted, sizeof(wanted), "dram: %" PRIu64 " MiB are wanted, ",
+		 (c.size.bytes + c.beside_bytes) >> 20);
+	snprintf(there, sizeof(there), "%" PRIu64 " MiB are all there is",
+		 limits.total.bytes >> 20);
+	ck_assert_msg(strstr(err.text, wanted) && strstr(err.text, there), "%s", err.text);
 	ck_assert_uint_lt(status_bytes("VmHWM:") - before, MIB(16));
 	topo_close(topo);
 }
@@ -115,7 +124,7 @@ START_TEST(the_memory_backend_is_refused_alike)
 	struct tier *t = NULL;
 
 	ck_assert_int_eq(limits_read("", &limits, &err), 0);
-	c.size.bytes = limits.available.bytes + GIB(1);
+	c.size.bytes = ALIGN_DOWN(limits.total.bytes, MIB(2));
 	ck_assert_int_eq(memory_ops.open(&c, 0, NULL, &t, &err), -ENOMEM);
 	ck_assert_ptr_nonnull(strstr(err.text, "MiB are available"));
 }
@@ -218,7 +227,7 @@ START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 		topo_close(topo);
 		return;
 	}
-	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -ENOMEM);
+	ck_assert_int_eq(dram_ops.open(&c, 0, topo, &t, &err), -EINVAL);
 	ck_assert_msg(strstr(err.text, folder) != NULL, "%s", err.text);
 	c.size = (struct config_bytes){ .permille = 500 };
 	t = open_dram(&c, topo);
