@@ -179,8 +179,9 @@ static const struct config_row pin_fraction_rows[] = {
 	  .default_text = "50%",
 	  .min = "0%",
 	  .max = "100%",
-	  .help = "Of the class's bytes: what stays in each tier, on each GPU, whatever comes. "
-		  "Choose a little less than fits." },
+	  .help = "Of the class's bytes: what stays in each tier, whatever comes. Each GPU, the "
+		  "zone of dram and the rest of dram keep so much by themselves. Choose a little "
+		  "less than fits." },
 	CONFIG_END,
 };
 
