@@ -31,7 +31,9 @@ const struct command command_all[] = {
 	  "prints it, for tensors without a name. Every namespace that has the name is shown.",
 	  OPTION_N, show_run },
 	{ "config check", "FILE", "what is wrong with a configuration",
-	  "Starts nothing and needs no daemon. It reads the file as tierd does.", 0,
+	  "Starts nothing and needs no daemon. It reads the file as tierd does, but looks at the\n"
+	  "file alone: whether this machine has the memory, the GPUs and the folders is seen when\n"
+	  "tierd starts.", 0,
 	  config_check_run },
 	{ "config show", "FILE", "a configuration with all defaults",
 	  "What is printed, with or without --json, is a configuration that means the same.", 0,
