@@ -122,12 +122,12 @@ int want_reach(struct tierd *t, struct want *w)
 void want_view(struct tierd *t, const struct want *w, struct tierd_view *ret)
 {
 	for (size_t i = 0; i < w->n; i++) {
-		uint64_t bytes = 0;
-		void *data = try_data(t, w->tensors[i], &bytes);
+		tierd_tensor h = w->tensors[i];
 
 		if (!w->uncommitted)
-			try_commit(t, w->tensors[i], w->access);
-		view_fill(t, w->tensors[i], w->place, w->access, data, bytes, &ret[i]);
+			try_commit(t, h, w->access);
+		view_fill(t, h, w->place, w->access, reached_data(t, h),
+			  t->hot.descriptors[h.index].bytes, &ret[i]);
 	}
 	try_wake_daemon(t);
 }

@@ -144,6 +144,18 @@ static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_byte
 	return a->base + offset;
 }
 
+/* Where a tensor stands once try_data() or want_reach() has found it reachable under the own pin.
+ * It stays so: whoever is asked to unmap its slab finds the pin. But the slab's bit may be down
+ * while he looks, and try_data() then says that it is not mapped. */
+static inline void *reached_data(struct tierd *t, tierd_tensor h)
+{
+	uint64_t word1 = atomic_load_explicit(&t->hot.descriptors[h.index].word1,
+					      memory_order_relaxed);
+	const struct client_arena *a = &t->hot.arenas[word1_arena(word1)];
+
+	return (a->bytes != 0 ? a->base : t->slabs[word1_arena(word1)].base) + word1_offset(word1);
+}
+
 /* After the pins: a daemon asleep does not read logs, so wake it. */
 static inline void try_wake_daemon(struct tierd *t)
 {

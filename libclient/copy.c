@@ -50,7 +50,6 @@ static int copy_on_gpu(struct copy *k, uint8_t place, uint64_t at, uint64_t byte
 			  .access = k->to != NULL ? TIERD_READ : TIERD_WRITE,
 			  .timeout_ns = -1 };
 	size_t which;
-	uint64_t size;
 	char *data;
 	int ordinal, rc;
 
@@ -62,7 +61,7 @@ static int copy_on_gpu(struct copy *k, uint8_t place, uint64_t at, uint64_t byte
 	rc = want_reach(k->t, &w);
 	if (rc < 0)
 		return -EREMOTE;
-	data = (char *)try_data(k->t, k->tensor, &size) + k->offset + at;
+	data = (char *)reached_data(k->t, k->tensor) + k->offset + at;
 	rc = k->to != NULL ? gpu_copy(ordinal, k->to + at, data, bytes, false, error_slot())
 			   : gpu_copy(ordinal, data, k->from + at, bytes, true, error_slot());
 	want_unpin(k->t, &w);

@@ -167,6 +167,49 @@ START_TEST(a_slab_goes_when_the_daemon_wants_it_and_comes_again)
 }
 END_TEST
 
+static _Atomic bool enough;
+
+static void *take_two(void *arg)
+{
+	const tierd_tensor two[2] = { near, wide };
+	struct tierd_view v[2];
+	char byte;
+
+	while (!atomic_load(&enough)) {
+		ck_assert_int_eq(tierd_acquire_batch(t, two, 2, 0, TIERD_READ, -1, v), 0);
+		ck_assert_ptr_nonnull(v[0].data);
+		ck_assert_ptr_nonnull(v[1].data);
+		tierd_release(t, &v[0]);
+		tierd_release(t, &v[1]);
+		ck_assert_msg(tierd_copy_out(t, near, 0, &byte, 1) == 0, "%s", tierd_error(t));
+	}
+	return NULL;
+}
+
+/* While it is found out that they are in use. */
+START_TEST(slabs_that_are_kept_stay_where_they_are)
+{
+	struct tierd_view v, w;
+	pthread_t thread;
+
+	setup();
+	take(near, 0, &v);
+	take(wide, 0, &w);
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_two, NULL), 0);
+	while (asked(OP_SLAB_KEPT) < 20000) {
+		fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+		fake_say_slab(&fake, SLAB_UNMAP, 4 * SLAB, -1);
+		ck_assert_int_eq(tierd_step(t), 0);
+	}
+	atomic_store(&enough, true);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(asked(OP_SLAB_GONE), 0);
+	tierd_release(t, &v);
+	tierd_release(t, &w);
+	end();
+}
+END_TEST
+
 static bool bad_map(struct fake *f, const struct sq_entry *e)
 {
 	struct hello_slab junk = { .magic = 1 };
@@ -357,6 +400,7 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_gpu_of_another_machine_part_is_refused_by_name,
 	  a_slab_is_mapped_once_and_bytes_are_right, every_failure_of_a_mapping_gives_all_back,
 	  a_slab_goes_when_the_daemon_wants_it_and_comes_again,
+	  slabs_that_are_kept_stay_where_they_are,
 	  messages_that_cannot_be_end_nothing_and_leak_nothing,
 	  a_full_socket_is_read_and_the_slab_asked_for_again,
 	  a_slab_that_does_not_come_fails_the_acquire,
