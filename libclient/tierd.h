@@ -177,7 +177,8 @@ struct tierd_stats {
 		uint64_t largest_free_bytes; /**< one extent of this size could be taken now */
 		uint64_t class_bytes[TIERD_CLASSES]; /**< resident, a class */
 	} tier[TIERD_TIERS];
-	uint64_t committed_bytes;  /**< admitted by create: rounded bytes of all tensors */
+	uint64_t committed_bytes;  /**< admitted by create: bytes of all tensors, in pages of 4 KiB
+				    *   above 512 bytes */
 	uint64_t admissible_bytes; /**< create refuses beyond this */
 	uint64_t tensors;
 	uint64_t moved_bytes[TIERD_TIERS][TIERD_TIERS]; /**< from, to */

@@ -63,9 +63,11 @@ uint64_t admission_bytes(struct engine *e)
 	return bytes > moves ? bytes - moves : 0;
 }
 
+/* One granule goes into the rest of any page; what is larger may keep the rest of its page from
+ * pages while no hole takes it. Room that nobody can have is promised to nobody. */
 static uint64_t rounded(uint64_t bytes)
 {
-	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+	return ALIGN_UP(MAX(bytes, 1), bytes <= GRANULE_SMALL ? GRANULE_SMALL : GRANULE);
 }
 
 /* What it counts, by its class's overcommit. */

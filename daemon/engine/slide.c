@@ -239,7 +239,8 @@ static bool tidy(struct engine *e, uint8_t device)
 	}
 }
 
-/* The first small one that stands below a large one, and finds a hole above that. */
+/* The first small one that stands below a large one, and finds a hole above that. Of those between
+ * two large ones it is the smallest: where that finds none, none does. */
 static bool part(struct engine *e, uint8_t device)
 {
 	const struct extents *x = e->devices[device].extents;
@@ -251,7 +252,8 @@ static bool part(struct engine *e, uint8_t device)
 		bool leaves = at.owner != EXTENT_FREE && compact_can_leave(e, device, &at) &&
 			      record_of(e, at.owner)->front == device;
 
-		if (leaves && is_small(&at))
+		if (leaves && is_small(&at) &&
+		    (small.owner == EXTENT_FREE || at.bytes <= small.bytes))
 			small = at;
 		if (!leaves || is_small(&at) || small.owner == EXTENT_FREE)
 			continue;

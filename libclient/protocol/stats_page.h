@@ -18,7 +18,8 @@
 	X(uptime_ns, "ns", "since the daemon began to serve")                                  \
 	X(clients, "clients", "connected now")                                                 \
 	X(tensors, "tensors", "existing now")                                                  \
-	X(committed_bytes, "bytes", "admitted by create: rounded bytes of all tensors")        \
+	X(committed_bytes, "bytes",                                                            \
+	  "admitted by create: bytes of all tensors, in pages of 4 KiB above 512 bytes")       \
 	X(admissible_bytes, "bytes", "create refuses beyond this")                             \
 	X(hits_logged, "uses", "read from access logs")                                        \
 	X(log_lost, "uses", "overrun in access logs")                                          \

@@ -304,8 +304,8 @@ START_TEST(what_the_dead_leave_behind_is_in_nobodys_way)
 	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
 	struct holder *h = join(r, "b", pins);
 
-	/* The machine is dram alone: what is left of it is less than one tensor. */
-	create_many(r, h, false, ALIGN_DOWN(WORLD_DRAM / MANY, GRANULE_SMALL));
+	/* The machine is dram alone, and the next tensor wants all of it. */
+	create_many(r, h, false, GRANULE_SMALL);
 	engine_holder_die(r->world.engine, h, r->world.now_ns);
 	ck_assert_uint_gt(r->world.stats->tensors, 0);
 	rig_create(r, 0, WORLD_DRAM);

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/unit.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -106,10 +107,12 @@ END_TEST
 
 static uint64_t any_bytes(struct rig *r)
 {
-	switch (world_below(&r->world, 3)) {
+	switch (world_below(&r->world, 4)) {
 	case 0:
 		return world_below(&r->world, GRANULE_SMALL + 1); /* every gap takes it */
 	case 1:
+		return GRANULE_SMALL + world_below(&r->world, GRANULE - GRANULE_SMALL);
+	case 2:
 		return GRANULE * (1 + world_below(&r->world, 4));
 	default:
 		return 1 + world_below(&r->world, KIB(24));
@@ -118,7 +121,7 @@ static uint64_t any_bytes(struct rig *r)
 
 static uint64_t takes(uint64_t bytes)
 {
-	return ALIGN_UP(MAX(bytes, 1), bytes < GRANULE ? GRANULE_SMALL : GRANULE);
+	return ALIGN_UP(MAX(bytes, 1), bytes <= GRANULE_SMALL ? GRANULE_SMALL : GRANULE);
 }
 
 /* Dram is full to the last granule but for what has just gone; one tensor of all of that comes. */
@@ -149,7 +152,7 @@ START_TEST(whatever_is_free_can_be_had_in_one_piece)
 			gone++;
 		}
 		rig_settle(r, 120);
-		bytes = free < GRANULE ? free : ALIGN_DOWN(free, GRANULE);
+		bytes = free < GRANULE ? MIN(free, GRANULE_SMALL) : ALIGN_DOWN(free, GRANULE);
 		for (unsigned i = 0; i < MANY && bytes > 0; i++) {
 			if (of[i].live)
 				continue;
@@ -200,6 +203,87 @@ START_TEST(who_comes_down_from_a_gpu_finds_a_hole_where_nvme_is_full)
 }
 END_TEST
 
+/* By turns, so that each of the small ones keeps the rest of its page. */
+static void fill_by_turns(struct rig *r, struct one *of, uint64_t bytes)
+{
+	uint64_t free = WORLD_DRAM;
+
+	for (unsigned i = 0; free >= takes(bytes) + GRANULE; i += 2) {
+		put(r, &of[i], bytes);
+		put(r, &of[i + 1], GRANULE);
+		free -= takes(bytes) + GRANULE;
+	}
+	rig_settle(r, 200);
+}
+
+/* What goes leaves room for as many pages, whatever rests of pages are kept beside it. */
+START_TEST(small_tensors_between_large_ones_keep_nobody_waiting)
+{
+	static const uint64_t bytes[] = { 513, 1024, 1537, 2048, 2049, 2560, 3072, 3584, 4095 };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(bytes); i++) {
+		struct rig *r = open_rig();
+		struct one of[MANY] = { 0 }, last;
+
+		fill_by_turns(r, of, bytes[i]);
+		for (unsigned k = 3; k < 128; k += 13) /* small and large ones */
+			drop(r, &of[k]);
+		put(r, &last, 10 * GRANULE);
+		expect(r, &last);
+		for (unsigned k = 0; k < MANY; k++)
+			if (of[k].live)
+				expect(r, &of[k]);
+		rig_close(r);
+	}
+}
+END_TEST
+
+/* The last one below each large one fits no hole, those below it do. */
+START_TEST(the_smallest_of_those_below_a_large_one_makes_way)
+{
+	enum { TURN = 6, TURNS = 37 };
+	static const uint64_t turn[TURN] = { 512, 512, 512, 3584, 3072, GRANULE };
+	struct rig *r = open_rig();
+	struct one of[TURN * TURNS], rest, last;
+	uint64_t free = WORLD_DRAM;
+
+	for (unsigned i = 0; i < TURN * TURNS; i++)
+		put(r, &of[i], turn[i % TURN]);
+	for (unsigned i = 4; i < TURN * TURNS; i += TURN)
+		drop(r, &of[i]);
+	put(r, &rest, WORLD_DRAM - 3 * TURNS * GRANULE);
+	rig_settle(r, 200);
+	for (unsigned i = 0; i < TURN * TURNS; i++)
+		free -= of[i].live ? takes(of[i].bytes) : 0;
+	put(r, &last, ALIGN_DOWN(free - rest.bytes, GRANULE));
+	for (unsigned i = 0; i < TURN * TURNS; i++)
+		if (of[i].live)
+			expect(r, &of[i]);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(small_tensors_are_admitted_as_long_as_each_has_its_page)
+{
+	struct rig *r = open_rig();
+	struct one of[MANY] = { 0 };
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+	const struct engine_spec spec = { .ndim = 1, .shape = { GRANULE } };
+
+	fill_by_turns(r, of, 3072);
+	ck_assert_int_eq(engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t,
+					       r->world.now_ns, &err),
+			 -ENOSPC);
+	drop(r, &of[64]);
+	put(r, &of[64], GRANULE);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("slide", what_stands_between_holes_comes_down_over_its_own_place,
 	  only_pins_keep_holes_apart, whatever_is_free_can_be_had_in_one_piece,
+	  small_tensors_between_large_ones_keep_nobody_waiting,
+	  the_smallest_of_those_below_a_large_one_makes_way,
+	  small_tensors_are_admitted_as_long_as_each_has_its_page,
 	  who_comes_down_from_a_gpu_finds_a_hole_where_nvme_is_full)
