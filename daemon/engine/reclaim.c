@@ -272,13 +272,25 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal)
 	return freed > 0 || begun || d->leaving_bytes > 0;
 }
 
+/* Whether something stands there whose write-back has just failed. */
+static bool any_broken(const struct engine *e, uint8_t device)
+{
+	for (uint32_t i = 0; i < e->backoff_count; i++) {
+		const struct record *r = &e->records[e->backoff[i]];
+
+		if ((r->flags & RECORD_BACKOFF) != 0 && r->front == device)
+			return true;
+	}
+	return false;
+}
+
 /* Nobody can go because nothing below takes the bytes: those who wait for room are told the cause.
  */
 static void give_up_if_broken(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 
-	if (d->clean_error != 0 && e->backoff_count > 0)
+	if (d->clean_error != 0 && any_broken(e, device))
 		request_fail_head(e, device, d->clean_error, d->clean_cause);
 }
 

@@ -168,6 +168,39 @@ START_TEST(what_is_asked_of_one_gpu_changes_nothing_at_the_other)
 }
 END_TEST
 
+static struct wire_handle write_that_fails(struct rig *r, uint8_t place)
+{
+	struct wire_handle t = rig_create(r, 0, WORLD_HBM / 8);
+
+	rig_pin(r, 0, t, place, ACCESS_WRITE);
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	r->world.fail_permille = 1000;
+	ck_assert_int_lt(rig_flush(r, 0, t), 0);
+	r->world.fail_permille = 0;
+	return t;
+}
+
+/* The one here was long ago and is gone, the one that is new stands at another GPU. */
+START_TEST(who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
+	struct wire_handle t[8];
+
+	rig_destroy(r, 0, write_that_fails(r, 0));
+	rig_settle(r, 1100);
+	write_that_fails(r, 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		t[i] = rig_create(r, 0, WORLD_HBM / 8);
+		rig_pin(r, 0, t[i], 0, ACCESS_READ);
+	}
+	rig_acquire(r, 1, 1, rig_create(r, 0, WORLD_HBM / 8), 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_msg(rig_wait(r, 1, 1, 10) == RIG_UNANSWERED, "%s", r->client[1].text[1]);
+	rig_unpin(r, 0, t[0], ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), 0);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
@@ -499,6 +532,7 @@ UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
 	  a_copy_of_an_unfilled_front_comes_to_an_end, who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  what_is_asked_of_one_gpu_changes_nothing_at_the_other,
+	  who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
