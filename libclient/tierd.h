@@ -461,7 +461,8 @@ TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n
 
 /**
  * Copies bytes of a tensor out of any tier without moving it, whatever its size: the way to reach
- * tensors larger than dram.
+ * tensors larger than dram. Only from a GPU that this process cannot reach (CUDA_VISIBLE_DEVICES,
+ * no driver) it is brought to dram first, and those who pin it there are waited for.
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param to the caller's memory
@@ -475,7 +476,7 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
 			     uint64_t bytes);
 
 /**
- * Copies bytes into a tensor in whatever tier it is, without moving it.
+ * Copies bytes into a tensor in whatever tier it is, without moving it but as tierd_copy_out() says.
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
