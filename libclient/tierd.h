@@ -476,7 +476,8 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
 			     uint64_t bytes);
 
 /**
- * Copies bytes into a tensor in whatever tier it is, without moving it, but as tierd_copy_out().
+ * Copies bytes into a tensor in whatever tier it is, without moving it but where tierd_copy_out()
+ * does.
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
