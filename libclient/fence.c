@@ -8,12 +8,19 @@
 
 /* `fence_lock` is held in the functions without a prefix. */
 
+/* -ENODEV is not of the tensor's GPU alone: its bytes may have stood on another. */
+static const char *failure_cause(const struct fence *f)
+{
+	if (f->result == -ENODEV)
+		return "it was on or for a GPU which was lost";
+	return strerror(f->result < 0 && f->result > -4096 ? -f->result : EIO);
+}
+
 /* -EIO. */
 static int failure_set(struct err *err, const struct fence *f)
 {
 	return err_set(err, EIO, "tensor %u:%u did not come to its GPU: %s", f->index,
-		       f->generation,
-		       strerror(f->result < 0 && f->result > -4096 ? -f->result : EIO));
+		       f->generation, failure_cause(f));
 }
 
 static void take_failure(struct tierd *t, const struct fence *f)

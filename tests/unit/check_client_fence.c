@@ -252,6 +252,22 @@ START_TEST(a_release_says_why_a_tensor_is_not_there)
 }
 END_TEST
 
+START_TEST(a_lost_gpu_is_named_as_the_cause_wherever_the_bytes_were)
+{
+	struct tierd_view v;
+
+	setup();
+	acquire_far(&v);
+	fill_ends(-ENODEV);
+	fake_cuda_run(1);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), -EIO);
+	ck_assert_str_eq(tierd_error(t), "tensor 2:1 did not come to its GPU: it was on or for a "
+					 "GPU which was lost");
+	fake_cuda_run(2);
+	end();
+}
+END_TEST
+
 /* No fence fails with what stood there already. */
 START_TEST(a_release_names_the_gpu_that_was_lost)
 {
@@ -470,7 +486,9 @@ UNIT_MAIN("client_fence", a_hit_on_a_stream_costs_the_stream_nothing,
 	  a_stream_waits_for_the_bytes_and_later_work_sees_them,
 	  a_tensor_that_moved_on_is_asked_for_again, a_fill_that_failed_is_told_by_name,
 	  a_fill_that_failed_before_the_pin_fails_the_acquire, a_failure_is_told_once,
-	  a_release_says_why_a_tensor_is_not_there, a_release_names_the_gpu_that_was_lost,
+	  a_release_says_why_a_tensor_is_not_there,
+	  a_lost_gpu_is_named_as_the_cause_wherever_the_bytes_were,
+	  a_release_names_the_gpu_that_was_lost,
 	  a_token_of_no_fence_is_refused, streams_are_let_go_when_the_daemon_dies,
 	  streams_are_let_go_when_the_daemon_dies_after_the_close,
 	  the_watcher_gives_slabs_back_without_a_call, without_a_thread_the_cpu_waits,
