@@ -118,7 +118,8 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 	tables = (struct holder_tables){ .pins = part_of(c, c->layout.pins),
 					 .fences = part_of(c, c->layout.fences),
 					 .streams = part_of(c, c->layout.streams),
-					 .deferred = part_of(c, c->layout.deferred) };
+					 .deferred = part_of(c, c->layout.deferred),
+					 .uid = c->uid };
 	/* Joins the scan before the client can see a descriptor. */
 	if (rc == 0)
 		rc = engine_holder_add(server_engine(c->server), name_space, name_bytes, &tables,

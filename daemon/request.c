@@ -344,6 +344,26 @@ static int request_list(struct ring_request *r, struct err *err)
 	return 0;
 }
 
+static int request_explain(struct ring_request *r, struct err *err)
+{
+	const struct wire_handle t = { r->entry.index, r->entry.generation };
+	int n = engine_explain(r->engine, t, r->scratch->answer, payload_room(r), r->now_ns, err);
+
+	if (n < 0)
+		return n;
+	if (n == 0)
+		return err_set(err, EINVAL, "no room for the answer in %zu bytes", payload_room(r));
+	r->answer_bytes = (size_t)n;
+	return 0;
+}
+
+static int request_waits(struct ring_request *r, struct err *err)
+{
+	r->answer_bytes = engine_waits(r->engine, r->entry.offset, r->scratch->answer,
+				       payload_room(r), r->now_ns, &r->value);
+	return 0;
+}
+
 static int request_trim(struct ring_request *r, struct err *err)
 {
 	engine_trim(r->engine);
@@ -419,6 +439,8 @@ static const struct request_row rows[] = {
 	[OP_ACQUIRE_ON] = { "ACQUIRE_ON", REQUEST_HANDLES, request_acquire_on },
 	[OP_SLAB] = { "SLAB", REQUEST_NOTHING, request_slab },
 	[OP_SLAB_GONE] = { "SLAB_GONE", REQUEST_NOTHING, request_slab_gone },
+	[OP_EXPLAIN] = { "EXPLAIN", REQUEST_ROOM, request_explain },
+	[OP_WAITS] = { "WAITS", REQUEST_ROOM, request_waits },
 	[OP_SLAB_KEPT] = { "SLAB_KEPT", REQUEST_NOTHING, request_slab_kept },
 };
 

@@ -2,7 +2,9 @@
 #include "libclient/admin.h"
 
 #include <errno.h>
+#include <string.h>
 
+#include "base/compiler.h"
 #include "libclient/error.h"
 #include "libclient/info.h"
 #include "libclient/request.h"
@@ -51,6 +53,111 @@ int admin_list(struct tierd *t, int (*each)(void *ctx, const struct tierd_info *
 		/* A list that does not go on would never end. */
 		if (next != 0 && next <= from)
 			return error_set(EPROTO, "list goes back from %llu to %llu",
+					 (unsigned long long)from, (unsigned long long)next);
+	} while (next != 0);
+	return 0;
+}
+
+static int explain_read(const struct call *c, struct wire_explain *ret, struct wire_pin *pins,
+			size_t max)
+{
+	size_t bytes = c->answer.payload_bytes;
+
+	if (bytes < sizeof(*ret))
+		return error_set(EPROTO, "explain answered with a record that cannot be");
+	memcpy(ret, c->payload, sizeof(*ret));
+	if (ret->pins_listed > (bytes - sizeof(*ret)) / sizeof(*pins) ||
+	    memchr(ret->policy, '\0', sizeof(ret->policy)) == NULL)
+		return error_set(EPROTO, "explain answered with a record that cannot be");
+	ret->pins_listed = (uint32_t)MIN(ret->pins_listed, max);
+	if (ret->pins_listed > 0)
+		memcpy(pins, (const char *)c->payload + sizeof(*ret),
+		       ret->pins_listed * sizeof(*pins));
+	return 0;
+}
+
+int admin_explain(struct tierd *t, tierd_tensor tensor, struct wire_explain *ret,
+		  struct wire_pin *pins, size_t max)
+{
+	struct call c;
+	int rc = request_begin(t, CALL_PAYLOAD, OP_EXPLAIN, &c);
+
+	if (rc < 0)
+		return rc;
+	c.entry.index = tensor.index;
+	c.entry.generation = tensor.generation;
+	request_submit(t, &c);
+	rc = request_wait(t, &c, REQUEST_NEVER);
+	if (rc < 0)
+		return rc;
+	rc = explain_read(&c, ret, pins, max);
+	request_end(t, &c);
+	return rc;
+}
+
+/* Bytes of the record, or -EPROTO. */
+static int wait_read(const char *from, size_t room, struct admin_wait *ret)
+{
+	const char *names = from + sizeof(ret->wait);
+	struct wire_wait *w = &ret->wait;
+
+	memset(ret, 0, sizeof(*ret));
+	if (room < sizeof(*w))
+		return -EPROTO;
+	memcpy(w, from, sizeof(*w));
+	if (w->bytes > room || w->bytes % 8 != 0 ||
+	    w->bytes < sizeof(*w) + w->name_bytes + w->name_space_bytes + w->client_space_bytes)
+		return -EPROTO;
+	memcpy(ret->name, names, w->name_bytes);
+	memcpy(ret->name_space, names + w->name_bytes, w->name_space_bytes);
+	memcpy(ret->client_space, names + w->name_bytes + w->name_space_bytes,
+	       w->client_space_bytes);
+	return (int)w->bytes;
+}
+
+static int waits_payload(const struct call *c,
+			 int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
+{
+	struct admin_wait wait;
+
+	for (size_t at = 0; at < c->answer.payload_bytes;) {
+		int n = wait_read((const char *)c->payload + at, c->answer.payload_bytes - at,
+				  &wait);
+		int rc;
+
+		if (n < 0)
+			return error_set(EPROTO, "waits answered with a record that cannot be");
+		rc = each(ctx, &wait);
+		if (rc != 0)
+			return rc;
+		at += (size_t)n;
+	}
+	return 0;
+}
+
+int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
+{
+	uint64_t next = 0;
+
+	do {
+		uint64_t from = next;
+		struct call c;
+		int rc = request_begin(t, CALL_PAYLOAD, OP_WAITS, &c);
+
+		if (rc < 0)
+			return rc;
+		c.entry.offset = from;
+		request_submit(t, &c);
+		rc = request_wait(t, &c, REQUEST_NEVER);
+		if (rc < 0)
+			return rc;
+		next = c.answer.value;
+		rc = waits_payload(&c, each, ctx);
+		request_end(t, &c);
+		if (rc != 0)
+			return rc;
+		if (next != 0 && next <= from)
+			return error_set(EPROTO, "waits goes back from %llu to %llu",
 					 (unsigned long long)from, (unsigned long long)next);
 	} while (next != 0);
 	return 0;

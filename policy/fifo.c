@@ -71,6 +71,14 @@ static size_t fifo_prefetch(struct policy *p, const struct policy_query *q,
 	return 0;
 }
 
+static void fifo_opinion(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+			 struct policy_opinion *ret)
+{
+	const struct order_slot *slot = order_slot(&p->order, tensor);
+
+	order_opinion(slot, fifo_seconds(p, slot, now_ns), now_ns, ret);
+}
+
 static const struct config_row fifo_rows[] = { CONFIG_END };
 
 const struct policy_ops policy_fifo = {
@@ -83,4 +91,5 @@ const struct policy_ops policy_fifo = {
 	.event = fifo_event,
 	.victims = fifo_victims,
 	.prefetch = fifo_prefetch,
+	.opinion = fifo_opinion,
 };

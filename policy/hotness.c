@@ -251,6 +251,14 @@ static size_t hotness_prefetch(struct policy *p, const struct policy_query *q,
 	return 0;
 }
 
+static void hotness_opinion(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+			    struct policy_opinion *ret)
+{
+	const struct order_slot *slot = order_slot(&p->order, tensor);
+
+	order_opinion(slot, hotness_seconds(p, slot, now_ns), now_ns, ret);
+}
+
 static const struct config_row hotness_rows[] = {
 	{ .key = "half_life",
 	  .kind = CONFIG_DURATION,
@@ -274,4 +282,5 @@ const struct policy_ops policy_hotness = {
 	.event = hotness_event,
 	.victims = hotness_victims,
 	.prefetch = hotness_prefetch,
+	.opinion = hotness_opinion,
 };

@@ -75,6 +75,14 @@ static size_t lru_prefetch(struct policy *p, const struct policy_query *q,
 	return 0;
 }
 
+static void lru_opinion(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+			struct policy_opinion *ret)
+{
+	const struct order_slot *slot = order_slot(&p->order, tensor);
+
+	order_opinion(slot, lru_seconds(p, slot, now_ns), now_ns, ret);
+}
+
 static const struct config_row lru_rows[] = { CONFIG_END };
 
 const struct policy_ops policy_lru = {
@@ -87,4 +95,5 @@ const struct policy_ops policy_lru = {
 	.event = lru_event,
 	.victims = lru_victims,
 	.prefetch = lru_prefetch,
+	.opinion = lru_opinion,
 };

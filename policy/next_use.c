@@ -356,6 +356,14 @@ static size_t next_use_prefetch(struct policy *p, const struct policy_query *q,
 	return w.count;
 }
 
+static void next_use_opinion(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+			     struct policy_opinion *ret)
+{
+	const struct order_slot *slot = order_slot(&p->order, tensor);
+
+	order_opinion(slot, next_use_seconds(p, slot, now_ns), now_ns, ret);
+}
+
 static const struct config_row next_use_rows[] = {
 	{ .key = "hint_life",
 	  .kind = CONFIG_DURATION,
@@ -380,4 +388,5 @@ const struct policy_ops policy_next_use = {
 	.event = next_use_event,
 	.victims = next_use_victims,
 	.prefetch = next_use_prefetch,
+	.opinion = next_use_opinion,
 };

@@ -179,6 +179,13 @@ double order_idle_s(const struct order_slot *slot, uint64_t now_ns)
 	return now_ns > slot->at_ns ? (double)(now_ns - slot->at_ns) / NS_PER_S : 0.0;
 }
 
+void order_opinion(const struct order_slot *slot, double seconds, uint64_t now_ns,
+		   struct policy_opinion *ret)
+{
+	ret->told = slot->told != 0;
+	ret->needed_in_s = ret->told ? TOLD_S + order_idle_s(slot, now_ns) : seconds;
+}
+
 bool order_walk_full(const struct order_walk *w)
 {
 	return w->count == w->max || w->bytes >= w->query->need_bytes;
@@ -188,15 +195,15 @@ bool order_walk_offer(struct order_walk *w, uint32_t tensor)
 {
 	const struct policy_query *q = w->query;
 	const struct order_slot *slot = order_slot(w->order, tensor);
+	struct policy_opinion opinion;
 	double score;
 
 	ASSERT(!order_walk_full(w) && slot->tier == q->tier);
 	if (!q->eligible(q->ctx, tensor))
 		return false;
-	score = policy_score(slot->bytes,
-			     slot->told ? TOLD_S + order_idle_s(slot, q->now_ns)
-					: w->seconds(w->policy, slot, q->now_ns),
-			     &q->cost);
+	order_opinion(slot, slot->told ? 0 : w->seconds(w->policy, slot, q->now_ns), q->now_ns,
+		      &opinion);
+	score = policy_score(slot->bytes, opinion.needed_in_s, &q->cost);
 	if (w->count > 0)
 		score = MIN(score, w->picks[w->count - 1].score);
 	w->picks[w->count++] = (struct policy_pick){ tensor, slot->bytes, score };

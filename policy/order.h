@@ -79,6 +79,9 @@ bool order_event(struct order *o, const struct policy_event *e);
 
 /* Seconds since slot->at_ns; 0 for a date after now. */
 double order_idle_s(const struct order_slot *slot, uint64_t now_ns);
+/* What a policy thinks of a tensor whose use it guesses to be `seconds` away. */
+void order_opinion(const struct order_slot *slot, double seconds, uint64_t now_ns,
+		   struct policy_opinion *ret);
 
 struct order_rest {
 	uint32_t head, next, stop; /* from next to before stop or head was not asked for yet */

@@ -172,6 +172,14 @@ static size_t pin_fraction_prefetch(struct policy *p, const struct policy_query 
 	return 0;
 }
 
+static void pin_fraction_opinion(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+				 struct policy_opinion *ret)
+{
+	const struct order_slot *slot = order_slot(&p->order, tensor);
+
+	order_opinion(slot, pin_fraction_seconds(p, slot, now_ns), now_ns, ret);
+}
+
 static const struct config_row pin_fraction_rows[] = {
 	{ .key = "fraction",
 	  .kind = CONFIG_PERMILLE,
@@ -197,4 +205,5 @@ const struct policy_ops policy_pin_fraction = {
 	.event = pin_fraction_event,
 	.victims = pin_fraction_victims,
 	.prefetch = pin_fraction_prefetch,
+	.opinion = pin_fraction_opinion,
 };

@@ -77,6 +77,12 @@ struct policy_slots {
 	uint8_t tiers;  /* POLICY_TIERS_MAX at most */
 };
 
+/* What a policy thinks of one tensor, for people who ask. */
+struct policy_opinion {
+	double needed_in_s; /* as it guesses; its victims' scores are made of it */
+	bool told;          /* a client said that it is not needed soon */
+};
+
 struct policy; /* each policy defines its own */
 
 struct policy_ops {
@@ -97,6 +103,9 @@ struct policy_ops {
 	 * needed). */
 	size_t (*prefetch)(struct policy *p, const struct policy_query *q,
 			   struct policy_pick *picks, size_t max);
+	/* Of a tensor that exists; changes nothing. */
+	void (*opinion)(const struct policy *p, uint32_t tensor, uint64_t now_ns,
+			struct policy_opinion *ret);
 };
 
 /* All policies, in the order of the reference; ends with NULL. */

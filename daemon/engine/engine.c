@@ -364,6 +364,8 @@ void engine_step(struct engine *e, struct holder *h, uint64_t now_ns)
 				      .now_ns = now_ns };
 
 	e->now_ns = now_ns;
+	holder_step(e, h);
+	stat_add(STAT(e, steps), 1);
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
 		e->policy_ops[c]->event(e->policies[c], &event);
 }
@@ -386,12 +388,4 @@ void engine_trim(struct engine *e)
 				d->tier->base.ops->trim(d->tier, d->base_offset + x.offset,
 							x.bytes);
 	}
-}
-
-void engine_mark(struct engine *e)
-{
-	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
-		stat_set(STAT(e, tier[kind].peak_bytes),
-			 atomic_load_explicit(STAT(e, tier[kind].reserved_bytes),
-					      memory_order_relaxed));
 }

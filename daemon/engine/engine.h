@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "libclient/protocol/layout.h"
+#include "libclient/protocol/explain.h"
 #include "libclient/protocol/stats_page.h"
 #include "policy/policy.h"
 #include "tiers/tier.h"
@@ -95,6 +95,7 @@ struct holder_tables {
 	struct fence *fences;              /* FENCES */
 	const struct stream_word *streams; /* STREAMS */
 	struct deferred_ring *deferred;    /* STREAMS */
+	uint32_t uid; /* whose: it may give hints for what is of the same user; 0: for all */
 };
 
 /* Holders. The pin table joins the scan at once. `pid` is for messages. */
@@ -144,6 +145,15 @@ void engine_mark(struct engine *e);
 int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err);
 /* As many as fit, from index `from` on; *next is where to go on, 0 at the end. */
 size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint32_t *next);
+
+/* Why a tensor is where it is: struct wire_explain and as many struct wire_pin as fit; returns
+ * bytes written, 0 when `room` is too small, -ESTALE. */
+int engine_explain(struct engine *e, struct wire_handle t, void *to, size_t room, uint64_t now_ns,
+		   struct err *err);
+/* Who waits for what: struct wire_wait, as many as fit. `from` is 0, or where the last call said to
+ * go on; *next is 0 at the end. Requests that end meanwhile move others: none is told twice. */
+size_t engine_waits(struct engine *e, uint64_t from, void *to, size_t room, uint64_t now_ns,
+		    uint64_t *next);
 
 /* These complete later. `request` is the holder's id, one outstanding at a time. deadline_ns:
  * absolute, ENGINE_NEVER: for ever; 0: only if it is there. */

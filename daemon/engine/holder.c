@@ -54,6 +54,8 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 		free(h);
 		return err_set(err, ENOMEM, "no memory for a client");
 	}
+	if (e->name_spaces[ns].connections == 0 && e->name_spaces[ns].first == TENSOR_NONE)
+		e->name_spaces[ns].uid = tables->uid;
 	*h = (struct holder){ .magic = HOLDER_MAGIC,
 			      .id = id,
 			      .pins = tables->pins,
@@ -61,6 +63,7 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 			      .streams = tables->streams,
 			      .deferred = tables->deferred,
 			      .pid = pid,
+			      .uid = tables->uid,
 			      .name_space = ns,
 			      .first = TENSOR_NONE,
 			      .user = user };
@@ -69,8 +72,19 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 	list_push_back(&e->holders, &h->link);
 	e->holder_table[id] = h;
 	e->name_spaces[ns].connections++;
+	h->steps = e->name_spaces[ns].steps;
 	*ret = h;
 	return 0;
+}
+
+/* The ranks of a job step together: a namespace is as far as its furthest client. */
+void holder_step(struct engine *e, struct holder *h)
+{
+	struct name_space *ns = &e->name_spaces[h->name_space];
+
+	ASSERT_OBJ(h, HOLDER_MAGIC);
+	h->steps++;
+	ns->steps = MAX(ns->steps, h->steps);
 }
 
 void *engine_holder_user(const struct holder *h)
@@ -196,6 +210,8 @@ void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t pla
 	if (r->hold_holder == h->id)
 		r->hold_until_ns = 0;
 	r->flags &= (uint16_t)~RECORD_HINTED;
+	r->used_ns = now_ns;
+	r->used_step = e->name_spaces[r->name_space].steps;
 	if ((access & ACCESS_DISCARD) != 0 && state_of(e, index) == STATE_RESIDENT)
 		front_settle(e, index); /* before a reader has to ask for it */
 	policy_tell(e, index, POLICY_EVENT_USED, device, POLICY_TIER_NONE, access);

@@ -12,4 +12,7 @@
  * again. */
 uint64_t holders_turn(struct engine *e);
 
+/* One of its iterations has ended. */
+void holder_step(struct engine *e, struct holder *h);
+
 #endif

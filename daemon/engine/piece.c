@@ -109,6 +109,8 @@ void xfer_lend(struct engine *e, uint8_t device, struct xfer *x)
 		d->busy_since_ns = e->now_ns;
 	d->flight++;
 	d->flight_bytes += rate_bytes(x);
+	stat_add(STAT(e, device[d->lane].flight), 1);
+	stat_add(STAT(e, device[d->lane].flight_bytes), rate_bytes(x));
 	e->in_flight++;
 	x->result = 0;
 	x->cause[0] = '\0';
@@ -123,6 +125,20 @@ static void lend(struct engine *e, struct piece *p)
 	xfer_lend(e, p->device, &p->x);
 }
 
+/* What tools show of a lane: those of dram's two devices are one. */
+static void count_lane(struct engine *e, const struct device *d, const struct xfer *x)
+{
+	bool in = x->op == XFER_WRITE || x->op == XFER_ZERO || x->op == XFER_COPY;
+
+	stat_sub(STAT(e, device[d->lane].flight), 1);
+	stat_sub(STAT(e, device[d->lane].flight_bytes), rate_bytes(x));
+	stat_add(STAT(e, device[d->lane].busy_ns), e->now_ns - d->busy_since_ns);
+	if (x->result == 0 && in)
+		stat_add(STAT(e, device[d->lane].in_bytes), x->bytes);
+	if (x->result == 0 && x->op == XFER_READ)
+		stat_add(STAT(e, device[d->lane].out_bytes), x->bytes);
+}
+
 void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
@@ -133,6 +149,7 @@ void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 	d->flight--;
 	d->flight_bytes -= rate_bytes(x);
 	e->in_flight--;
+	count_lane(e, d, x);
 	d->busy_ns += e->now_ns - d->busy_since_ns;
 	d->busy_since_ns = e->now_ns;
 	d->done_bytes += rate_bytes(x);

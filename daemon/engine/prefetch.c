@@ -158,6 +158,21 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 	return rc;
 }
 
+/* Whether a hint that may cost others something is the holder's to give. */
+static int evict_check(const struct engine *e, const struct holder *h, const struct wire_handle *t,
+		       struct err *err)
+{
+	const struct name_space *ns;
+
+	if (!handle_live(e, t->index, t->generation))
+		return err_set(err, ESTALE, "tensor %u:%u was destroyed", t->index, t->generation);
+	ns = &e->name_spaces[e->records[t->index].name_space];
+	if (h->uid == 0 || h->uid == ns->uid || ns == &e->name_spaces[h->name_space])
+		return 0;
+	return err_set(err, EPERM, "tensor %u:%u: namespace %s is of uid %u", t->index,
+		       t->generation, ns->name, ns->uid);
+}
+
 /* Written back now, so that it can go at once when room is wanted. */
 int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t, size_t n,
 		 uint64_t now_ns, struct err *err)
@@ -167,10 +182,10 @@ int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t
 	e->now_ns = now_ns;
 	for (size_t i = 0; i < n; i++) {
 		struct record *r;
+		int may = evict_check(e, h, &t[i], err);
 
-		if (!handle_live(e, t[i].index, t[i].generation)) {
-			rc = err_set(err, ESTALE, "tensor %u:%u was destroyed", t[i].index,
-				     t[i].generation);
+		if (may < 0) {
+			rc = may;
 			continue;
 		}
 		r = record_of(e, t[i].index);

@@ -20,7 +20,7 @@
 /* ---- who may go ---- */
 
 /* Whether there is a tier below that could take the bytes, or already has them. */
-static bool has_home_below(const struct engine *e, const struct record *r, uint8_t device)
+bool reclaim_has_home(const struct engine *e, const struct record *r, uint8_t device)
 {
 	uint8_t below = (uint8_t)(r->sources & ~(1u << device_kind(e, device)));
 
@@ -40,7 +40,7 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 		return false;
 	if (state_of(e, tensor) != STATE_RESIDENT || r->hold_until_ns > e->now_ns)
 		return false;
-	return has_home_below(e, r, device) && !pins_any(e, tensor);
+	return reclaim_has_home(e, r, device) && !pins_any(e, tensor);
 }
 
 struct asked {
@@ -66,7 +66,7 @@ struct picks {
 };
 
 /* What bringing bytes back costs: from dram a copy, from nvme a read at the measured rate. */
-static struct policy_cost cost_of(const struct engine *e, uint8_t device)
+struct policy_cost reclaim_cost(const struct engine *e, uint8_t device)
 {
 	uint64_t bytes = 0, ns = 0;
 
@@ -89,7 +89,7 @@ static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struc
 	struct policy_query query = { .tier = device,
 				      .need_bytes = bytes,
 				      .now_ns = e->now_ns,
-				      .cost = cost_of(e, device),
+				      .cost = reclaim_cost(e, device),
 				      .eligible = policy_may_pick,
 				      .ctx = &asked,
 				      .brief = e->now_ns < e->devices[device].ask_all_at_ns };
@@ -336,18 +336,35 @@ static void join_holes(struct engine *e, uint8_t device)
 		compact_for(e, device, bytes);
 }
 
+static uint64_t used_bytes(const struct engine *e, uint8_t device)
+{
+	return extents_used(e->devices[device].extents) - e->devices[device].closed_bytes;
+}
+
+static bool above_high(struct engine *e, uint8_t device)
+{
+	const struct engine_watermark *w = &e->params.watermark[device_kind(e, device)];
+
+	return used_bytes(e, device) > slabs_capacity(e, device) / 1000 * w->high_permille;
+}
+
+bool reclaim_presses(struct engine *e, uint8_t device)
+{
+	return above_high(e, device) || !list_empty(queue_of(e, device)) ||
+	       e->devices[device].wanted_bytes > 0;
+}
+
 void reclaim_device(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 	const struct engine_watermark *w = &e->params.watermark[device_kind(e, device)];
-	uint64_t capacity = slabs_capacity(e, device);
-	uint64_t used = extents_used(d->extents) - d->closed_bytes;
-	uint64_t goal = 0, low = capacity / 1000 * w->low_permille;
+	uint64_t used = used_bytes(e, device), goal = 0;
+	uint64_t low = slabs_capacity(e, device) / 1000 * w->low_permille;
 
 	join_holes(e, device);
 	if (e->now_ns < d->reclaim_at_ns)
 		return;
-	if (used > capacity / 1000 * w->high_permille)
+	if (above_high(e, device))
 		goal = used - low;
 	if (d->wanted_bytes > free_bytes(d))
 		goal = MAX(goal, d->wanted_bytes - free_bytes(d));

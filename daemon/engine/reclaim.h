@@ -10,6 +10,12 @@
 
 /* Whether the tensor's front on `device` could be taken now. */
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
+/* Whether there is a tier below that could take the tensor's bytes, or already has them. */
+bool reclaim_has_home(const struct engine *e, const struct record *r, uint8_t device);
+/* Whether room is wanted there now. */
+bool reclaim_presses(struct engine *e, uint8_t device);
+/* What it costs to bring bytes back that leave it. */
+struct policy_cost reclaim_cost(const struct engine *e, uint8_t device);
 /* For the head of the device's queue, which lacks `bytes` in all. */
 void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes);
 /* nvme is full: copies of what stands valid in a front go, `bytes` of them if there are. Returns

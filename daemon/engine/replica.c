@@ -26,6 +26,45 @@ void *replica_address(const struct engine *e, uint8_t device, uint32_t node)
 	return base + replica_offset(e, device, node);
 }
 
+/* What was there at the peak: of fills that took the last room the bytes come a little later. */
+static void note_peak(struct engine *e, enum tier_kind kind)
+{
+	uint64_t used =
+		atomic_load_explicit(STAT(e, tier[kind].reserved_bytes), memory_order_relaxed);
+
+	if (used < atomic_load_explicit(STAT(e, tier[kind].peak_bytes), memory_order_relaxed))
+		return;
+	stat_set(STAT(e, tier[kind].peak_bytes), used);
+	stat_set(STAT(e, tier[kind].peak_at_ns), e->now_ns);
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
+		stat_set(STAT(e, tier[kind].at_peak_bytes[c]),
+			 atomic_load_explicit(STAT(e, tier[kind].class_bytes[c]),
+					      memory_order_relaxed));
+}
+
+static void note_class_peak(struct engine *e, enum tier_kind kind, uint8_t class_)
+{
+	uint64_t now =
+		atomic_load_explicit(STAT(e, tier[kind].class_bytes[class_]), memory_order_relaxed);
+
+	if (now > atomic_load_explicit(STAT(e, tier[kind].class_peak_bytes[class_]),
+				       memory_order_relaxed))
+		stat_set(STAT(e, tier[kind].class_peak_bytes[class_]), now);
+}
+
+void engine_mark(struct engine *e)
+{
+	stat_set(STAT(e, marked_at_ns), e->now_ns);
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++) {
+		stat_set(STAT(e, tier[kind].peak_bytes), 0);
+		note_peak(e, kind);
+		for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+			stat_set(STAT(e, tier[kind].class_peak_bytes[c]), 0);
+			note_class_peak(e, kind, (uint8_t)c);
+		}
+	}
+}
+
 void replica_count_reserved(struct engine *e, enum tier_kind kind)
 {
 	uint64_t here[ENGINE_DEVICES_MAX] = { 0 }, used = 0;
@@ -41,8 +80,7 @@ void replica_count_reserved(struct engine *e, enum tier_kind kind)
 		used += bytes;
 	}
 	stat_set(STAT(e, tier[kind].reserved_bytes), used);
-	if (used > atomic_load_explicit(STAT(e, tier[kind].peak_bytes), memory_order_relaxed))
-		stat_set(STAT(e, tier[kind].peak_bytes), used);
+	note_peak(e, kind);
 }
 
 int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *ret_node)
@@ -138,6 +176,8 @@ static void count_resident(struct engine *e, const struct record *r, uint8_t sou
 		n = sign > 0 ? n : (uint64_t)0 - n;
 		stat_add(STAT(e, tier[kind].resident_bytes), n);
 		stat_add(STAT(e, tier[kind].class_bytes[r->class_]), n);
+		note_peak(e, kind);
+		note_class_peak(e, kind, r->class_);
 	}
 }
 

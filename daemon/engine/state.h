@@ -66,7 +66,9 @@ struct shadow_link {
 /* One a tensor, at records[index]. */
 struct record {
 	uint64_t bytes, version;
+	uint64_t used_ns;       /* when a client acquired it last, or made it */
 	uint64_t hold_until_ns; /* the front is kept for hold_holder until then */
+	uint32_t used_step;     /* likewise used_ns, of its namespace */
 	uint32_t hold_holder;
 	uint32_t hbm_node, dram_node; /* extents, EXTENT_NONE */
 	uint32_t map;                 /* of nvme blocks, 0: none */
@@ -140,7 +142,9 @@ struct device {
 struct name_space {
 	char name[PROTOCOL_NAME_MAX + 1];
 	uint32_t connections;
+	uint32_t uid;        /* of the client that made it */
 	uint32_t first;      /* named tensors */
+	uint32_t steps;      /* the most that one of its clients has made */
 	uint64_t expires_ns; /* 0: not lingering */
 	bool used, ending;   /* ending: it has lingered, and its tensors go turn by turn */
 };
@@ -160,7 +164,9 @@ struct holder {
 	uint32_t deferred_head[STREAMS]; /* the daemon's own: what the client sees is a copy */
 	bool misbehaves;                 /* its rings make no sense and are not read any more */
 	int pid;
+	uint32_t uid;
 	uint16_t name_space;
+	uint32_t steps; /* counted on from those of its namespace */
 	bool stopped, dead;
 	uint64_t *slabs[ENGINE_DEVICES_MAX]; /* which ones it may have mapped: bits */
 	uint32_t first; /* unnamed tensors */

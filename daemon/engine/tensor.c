@@ -139,6 +139,8 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	uint32_t generation = word0_generation(word0_of(e, tensor));
 
 	*r = (struct record){ .bytes = bytes,
+			      .used_ns = e->now_ns,
+			      .used_step = e->name_spaces[h->name_space].steps,
 			      .hbm_node = EXTENT_NONE,
 			      .dram_node = EXTENT_NONE,
 			      .owner = h->id,

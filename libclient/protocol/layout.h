@@ -20,7 +20,7 @@
 
 #define PROTOCOL_MAGIC 0x64726574u /* "terd" */
 #define PROTOCOL_MAJOR 0
-#define PROTOCOL_MINOR 2
+#define PROTOCOL_MINOR 3
 
 #define PROTOCOL_PLACE_HOST 0xffu
 #define PROTOCOL_NAME_MAX   255u
@@ -312,27 +312,29 @@ struct cq_entry {
 static_assert(sizeof(struct cq_entry) == 64, "");
 
 /* Opcodes: X(name, number, "what payload and value are"). Numbers are for ever. */
-#define PROTOCOL_OPCODES(X)                                                                       \
-	X(ACQUIRE, 1, "bring index to place; payload: count handles for a batch, else none")      \
-	X(CANCEL, 2, "request `window` is not wanted any more; both complete")                    \
-	X(CREATE, 3, "payload: count struct wire_spec, each followed by its name; back: handles") \
-	X(LOOKUP, 4, "payload: name; back: one handle")                                           \
-	X(DESTROY, 5, "payload: count handles")                                                   \
-	X(PREFETCH, 6, "payload: count handles, earliest need first")                             \
-	X(EVICT, 7, "payload: count handles")                                                     \
-	X(COPY_OUT, 8, "range of the tensor into window slot; -EAGAIN: resident now, pin it")     \
-	X(COPY_IN, 9, "window slot into range of the tensor; -EAGAIN: resident now, pin it")      \
-	X(STEP, 10, "an iteration ended")                                                         \
-	X(FLUSH, 11, "payload: count handles; count 0: the namespace")                            \
-	X(STAT, 12, "back: struct wire_info, name, namespace")                                    \
-	X(LIST, 13,                                                                               \
-	  "offset: first index; back: struct wire_info + names, value: next index, 0 = end")      \
-	X(TRIM, 14, "give unused pages back")                                                     \
-	X(MARK, 15, "peaks begin anew")                                                           \
+#define PROTOCOL_OPCODES(X)                                                                        \
+	X(ACQUIRE, 1, "bring index to place; payload: count handles for a batch, else none")       \
+	X(CANCEL, 2, "request `window` is not wanted any more; both complete")                     \
+	X(CREATE, 3, "payload: count struct wire_spec, each followed by its name; back: handles")  \
+	X(LOOKUP, 4, "payload: name; back: one handle")                                            \
+	X(DESTROY, 5, "payload: count handles")                                                    \
+	X(PREFETCH, 6, "payload: count handles, earliest need first")                              \
+	X(EVICT, 7, "payload: count handles")                                                      \
+	X(COPY_OUT, 8, "range of the tensor into window slot; -EAGAIN: resident now, pin it")      \
+	X(COPY_IN, 9, "window slot into range of the tensor; -EAGAIN: resident now, pin it")       \
+	X(STEP, 10, "an iteration ended")                                                          \
+	X(FLUSH, 11, "payload: count handles; count 0: the namespace")                             \
+	X(STAT, 12, "back: struct wire_info, name, namespace")                                     \
+	X(LIST, 13,                                                                                \
+	  "offset: first index; back: struct wire_info + names, value: next index, 0 = end")       \
+	X(TRIM, 14, "give unused pages back")                                                      \
+	X(MARK, 15, "peaks begin anew")                                                            \
 	X(ACQUIRE_ON, 16, "as ACQUIRE, but done when room is reserved; value: fence token")        \
 	X(SLAB, 17, "index: arena, offset: of a slab; its descriptor comes over the socket first") \
 	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")          \
-	X(SLAB_KEPT, 19, "index: arena, offset: of a slab that it was to unmap and uses")
+	X(SLAB_KEPT, 19, "index: arena, offset: of a slab that it was to unmap and uses")          \
+	X(EXPLAIN, 20, "back: struct wire_explain + struct wire_pin (explain.h)")                  \
+	X(WAITS, 21, "offset: where to begin; back: struct wire_wait + names, value: next, 0 = end")
 
 enum protocol_opcode {
 #define X(name, number, help) OP_##name = number,

@@ -44,7 +44,9 @@
 	X(nvme_read_bytes, "bytes", "taken from nvme devices")                                 \
 	X(requests, "entries", "taken from submission rings")                                  \
 	X(turns, "turns", "of the control loop")                                               \
-	X(sleeps, "sleeps", "of the control thread, without a time limit")
+	X(sleeps, "sleeps", "of the control thread, without a time limit")                     \
+	X(steps, "steps", "iterations that clients said have ended, each client's own")        \
+	X(marked_at_ns, "ns", "when peaks began anew, by the monotonic clock; 0: at the start")
 
 /* A tier (index: enum tier_kind order hbm, dram, nvme). */
 #define STATS_PER_TIER(X)                                                             \
@@ -57,14 +59,20 @@
 	X(backed_bytes, "bytes", "that there is memory for now")                      \
 	X(slabs_made, "slabs", "given memory")                                        \
 	X(slabs_given, "slabs", "empty ones whose memory went back")                  \
-	X(slabs_refused, "slabs", "not made because there was no memory")
+	X(slabs_refused, "slabs", "not made because there was no memory")             \
+	X(peak_at_ns, "ns", "when it was peak_bytes last, by the monotonic clock")
 
 /* A device, in the order of `chosen`: those of hbm come first, by place. */
 #define STATS_PER_DEVICE(X)                                                              \
 	X(limit_bytes, "bytes", "as configured, 0: no such device")                      \
 	X(backed_bytes, "bytes", "that have memory; the rest gets it when it is wanted") \
 	X(reserved_bytes, "bytes", "extents taken, being filled ones among them")        \
-	X(lost, "0 or 1", "a gpu that was lost, for good")
+	X(lost, "0 or 1", "a gpu that was lost, for good")                               \
+	X(in_bytes, "bytes", "that its lane has written, zeroed ones among them")        \
+	X(out_bytes, "bytes", "that its lane has read")                                  \
+	X(flight, "transfers", "that its lane has now")                                  \
+	X(flight_bytes, "bytes", "of those")                                             \
+	X(busy_ns, "ns", "with at least one of them")
 
 struct stats_page {
 	uint32_t magic;
@@ -80,6 +88,10 @@ struct stats_page {
 		STATS_PER_TIER(X)
 #undef X
 		_Atomic uint64_t class_bytes[STATS_CLASSES];
+		/* The highest class_bytes since start or the last mark, each for itself; and those
+		 * of the moment when the tier was at peak_bytes. */
+		_Atomic uint64_t class_peak_bytes[STATS_CLASSES];
+		_Atomic uint64_t at_peak_bytes[STATS_CLASSES];
 	} tier[STATS_TIERS];
 	struct {
 #define X(name, unit, help) _Atomic uint64_t name;

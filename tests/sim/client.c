@@ -253,10 +253,12 @@ struct client *client_new(struct stepper *s, unsigned i)
 	c->pid = (int)(1000 + i);
 	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
 	streams_open(c);
-	ASSERT(engine_holder_add(
-		       s->world.engine, name_space, 1,
-		       &(struct holder_tables){ c->pins, c->fences, c->streams, c->deferred },
-		       c->pid, c, &c->holder, &err) == 0);
+	ASSERT(engine_holder_add(s->world.engine, name_space, 1,
+				 &(struct holder_tables){ .pins = c->pins,
+							  .fences = c->fences,
+							  .streams = c->streams,
+							  .deferred = c->deferred },
+				 c->pid, c, &c->holder, &err) == 0);
 	return c;
 }
 

@@ -58,7 +58,9 @@ struct rig *rig_open(struct world_shape shape)
 void rig_rejoin(struct rig *r, unsigned client)
 {
 	struct rig_client *c = &r->client[client];
-	struct holder_tables tables = { c->pins, c->fences, c->streams, c->deferred };
+	struct holder_tables tables = {
+		.pins = c->pins, .fences = c->fences, .streams = c->streams, .deferred = c->deferred
+	};
 	struct err err = ERR_INIT;
 
 	memset(c->fences, 0, sizeof(c->fences));

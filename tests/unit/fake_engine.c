@@ -146,6 +146,25 @@ size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint3
 	return room;
 }
 
+int engine_explain(struct engine *e, struct wire_handle t, void *to, size_t room, uint64_t now_ns,
+		   struct err *err)
+{
+	called(e, "explain", NULL, 1, &t);
+	if (room < sizeof(struct wire_explain))
+		return 0;
+	memset(to, 0x5a, sizeof(struct wire_explain));
+	return sizeof(struct wire_explain);
+}
+
+size_t engine_waits(struct engine *e, uint64_t from, void *to, size_t room, uint64_t now_ns,
+		    uint64_t *next)
+{
+	called(e, "waits", NULL, from, NULL);
+	memset(to, 0xa5, room);
+	*next = 1ull << 40;
+	return room;
+}
+
 void engine_acquire(struct engine *e, struct holder *h, uint32_t request,
 		    const struct wire_handle *t, size_t n, uint8_t place, uint8_t access,
 		    uint64_t deadline_ns, uint64_t now_ns)
