@@ -203,8 +203,9 @@ struct tierd_stats {
  * @param ret the connection, owned by the caller until tierd_close()
  * @return 0; -ENOENT no socket at that path; -ECONNREFUSED a socket that no daemon serves; -EPROTO
  *         the daemon speaks another major version; -EACCES this uid is refused; -EUSERS or -EMFILE
- *         the daemon is at its limit of clients or descriptors; -ENAMETOOLONG; -EINVAL a flag that
- *         is not known; -ENOMEM; -ETIMEDOUT no answer within 10 s
+ *         the daemon is at its limit of clients or descriptors; -ENAMETOOLONG the path is too
+ *         long; -EINVAL a flag that is not known; -ENOMEM no memory; -ETIMEDOUT no answer within
+ *         10 s
  * Units: bytes of names; seconds as said.
  * Ownership: `ret` is the caller's until tierd_close(); the strings are read during the call
  *        only.
@@ -254,7 +255,7 @@ TIERD_API const char *tierd_error(struct tierd *t);
  *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
  *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
  *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOTSUP TIERD_DEVICE_COPY
- *         and the daemon has no zone for it; -ENOMEM
+ *         and the daemon has no zone for it; -ENOMEM no memory
  * Units: shapes in elements, names in bytes.
  * Ownership: `specs` and their names are read during the call only; `ret` gets n values, which
  *        only tierd_destroy() and their lifetime end.
@@ -441,7 +442,8 @@ TIERD_API int tierd_write_from(struct tierd *t, tierd_tensor tensor, const void 
  * no room waits for some, and lets smaller ones go before it; of the places that a tensor waits for
  * the one named last counts. What cannot be read is left where it is.
  *
- * @return 0; -E2BIG; -ENODEV no such place; -ESTALE a handle was destroyed (the others are taken)
+ * @return 0; -E2BIG n is over TIERD_BATCH_MAX; -ENODEV no such place; -ESTALE a handle was
+ *         destroyed (the others are taken)
  * Units: none.
  * Ownership: `tensors` is read during the call only.
  * Threads: any. Blocks until the daemon has taken note, not for the moves.
@@ -452,7 +454,8 @@ TIERD_API int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_
  * Says that tensors are not needed soon: they are the first to go when room is wanted, and are
  * written back beforehand. A pinned tensor stays.
  *
- * @return 0; -E2BIG; -ESTALE a handle was destroyed (the others are taken)
+ * @return 0; -E2BIG n is over TIERD_BATCH_MAX; -ESTALE a handle was destroyed (the others are
+ *         taken)
  * Units: none.
  * Ownership: `tensors` is read during the call only.
  * Threads: any. Blocks until the daemon has taken note, not for the moves.
@@ -466,8 +469,8 @@ TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param to the caller's memory
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(); -EINTR a
- *         signal was handled while it waited: some bytes may have been copied
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire();
+ *         -EINTR a signal was handled while it waited: some bytes may have been copied
  * Units: bytes.
  * Ownership: `to` is the caller's and is written during the call only, also when it fails.
  * Threads: any. Blocks until done. Not atomic against writers of the same tensor.
@@ -481,8 +484,8 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE; -EIO as tierd_acquire(): what was
- *         written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR a
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire(): what
+ *         was written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR a
  *         signal was handled while it waited; likewise
  * Units: bytes.
  * Ownership: `from` is the caller's and is read during the call only.
@@ -507,9 +510,10 @@ TIERD_API int tierd_step(struct tierd *t);
  * Waits until the bytes written so far are on nvme and synced.
  *
  * @param tensors n handles; n = 0: all tensors of the namespace
- * @return 0; -ESTALE; -EIO as tierd_acquire() or tierd_step(); -ENOSPC no room on nvme; -ENODEV
- *         there is no nvme tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor below
- *         4 KiB, which never goes to nvme, was named; -EINTR a signal was handled while it waited
+ * @return 0; -ESTALE destroyed; -EIO as tierd_acquire() or tierd_step(); -ENOSPC no room on nvme;
+ *         -ENODEV there is no nvme tier; -EBUSY a tensor is pinned for writing; -EINVAL a tensor
+ *         below 4 KiB, which never goes to nvme, was named; -EINTR a signal was handled
+ *         while it waited
  * Units: none.
  * Ownership: `tensors` is read during the call only.
  * Threads: any. Blocks until done.
