@@ -118,8 +118,9 @@ int config_load_text(const struct config_row *rows, const char *name, const char
 		     size_t bytes, void *ret, struct err *err);
 void config_free(const struct config_row *rows, void *filled);
 
-/* Where the key at `path` ("tiers.dram.size") stands in a text that loads, or the innermost map
- * around it that stands there: for messages about values that are wrong only together. */
+/* Where the key at `path` ("tiers.dram.size", "domains[1].dram") stands in a text that loads, or
+ * the innermost map around it that stands there: for messages about values that are wrong only
+ * together. */
 int config_locate_file(const char *name, const char *path, unsigned *ret_line,
 		       unsigned *ret_column);
 int config_locate_text(const char *text, size_t bytes, const char *path, unsigned *ret_line,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "config/document.h"
@@ -16,6 +17,19 @@ static const struct node *child_named(const struct node *map, const char *key, s
 	return child;
 }
 
+/* "[2]" after a key: that item, where there is one. */
+static const struct node *item_numbered(const struct node *node, const char *brackets)
+{
+	unsigned item = 0;
+
+	if (node->kind != NODE_LIST || sscanf(brackets, "[%u]", &item) != 1)
+		return NULL;
+	node = node->first;
+	while (node != NULL && item-- > 0)
+		node = node->next;
+	return node;
+}
+
 int config_locate_text(const char *text, size_t bytes, const char *path, unsigned *ret_line,
 		       unsigned *ret_column)
 {
@@ -28,11 +42,15 @@ int config_locate_text(const char *text, size_t bytes, const char *path, unsigne
 		return rc;
 	at = doc.root->at;
 	for (node = doc.root; node != NULL && *path != '\0';) {
-		size_t n = strcspn(path, ".");
+		size_t n = strcspn(path, "."), key = strcspn(path, ".[");
 
-		node = child_named(node, path, n);
+		node = child_named(node, path, key);
 		if (node != NULL)
 			at = node->key_at;
+		if (node != NULL && path[key] == '[') {
+			node = item_numbered(node, path + key);
+			at = node != NULL ? node->at : at;
+		}
 		path += n + (path[n] == '.');
 	}
 	document_free(&doc);

@@ -98,14 +98,12 @@ static void doorbell_rang(struct loop_source *source, uint32_t events)
 int connection_start(struct connection *c, const char *name_space, size_t name_bytes,
 		     struct err *err)
 {
-	const struct segments *segments = server_segments(c->server);
+	const struct segments *segments = c->domain->segments;
 	struct holder_tables tables;
-	unsigned arenas;
-	const struct server_arena *arena = server_arenas(c->server, &arenas);
 	int rc = control_create(segments, c->id, &c->control, err);
 
 	if (rc == 0)
-		rc = notices_create(arena, arenas, &c->notices, err);
+		rc = notices_create(c->domain->arena, c->domain->arenas, &c->notices, err);
 	if (rc < 0)
 		return rc;
 	control_layout(segments->tensors, &c->layout);
@@ -122,7 +120,7 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 					 .uid = c->uid };
 	/* Joins the scan before the client can see a descriptor. */
 	if (rc == 0)
-		rc = engine_holder_add(server_engine(c->server), name_space, name_bytes, &tables,
+		rc = engine_holder_add(c->domain->engine, name_space, name_bytes, &tables,
 				       c->pid, c, &c->holder, err);
 	if (rc == 0)
 		c->state = CONNECTION_SERVING;
@@ -142,7 +140,7 @@ void connection_stop(struct connection *c, const char *why)
 	} else if (c->state == CONNECTION_SERVING) {
 		c->state = CONNECTION_STOPPED;
 		memset(c->outstanding, 0, sizeof(c->outstanding));
-		engine_holder_stop(server_engine(c->server), c->holder);
+		engine_holder_stop(c->domain->engine, c->holder);
 	}
 	if (why)
 		log_warn(SERVER, "client %u (pid %d): dropped: %s", c->id, c->pid, why);
@@ -166,7 +164,7 @@ void connection_die(struct connection *c, uint64_t now_ns)
 		return;
 	c->state = CONNECTION_DEAD;
 	connection_unplug(c, true);
-	engine_holder_die(server_engine(c->server), c->holder, now_ns);
+	engine_holder_die(c->domain->engine, c->holder, now_ns);
 }
 
 /* ---- slabs ---------------------------------------------------------------------------------- */
@@ -295,10 +293,10 @@ struct use_ctx {
 static void use_pass_on(void *ctx, uint32_t index, uint8_t place, uint8_t access)
 {
 	const struct use_ctx *use = ctx;
-	struct server *server = use->c->server;
+	const struct server_domain *d = use->c->domain;
 
-	if (index < server_segments(server)->tensors)
-		engine_used(server_engine(server), use->c->holder, index, place, access,
+	if (index < d->segments->tensors)
+		engine_used(d->engine, use->c->holder, index, place, access,
 			    use->now_ns);
 }
 
@@ -310,7 +308,7 @@ size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns
 	if (c->state != CONNECTION_SERVING)
 		return 0;
 	/* Looked at as often as its uses are, so that pins end soon while it works. */
-	engine_deferred(server_engine(c->server), c->holder, now_ns);
+	engine_deferred(c->domain->engine, c->holder, now_ns);
 	return uses_read(&c->uses, &sink, budget, lost);
 }
 

@@ -29,11 +29,13 @@ enum connection_state {
 };
 
 struct server;
+struct server_domain;
 
 struct connection {
 	uint32_t magic;
 	struct list link; /* server's */
 	struct server *server;
+	struct server_domain *domain; /* from its hello on */
 	enum connection_state state;
 	bool gone; /* nobody looks at it any more: the server frees it after the turn */
 	uint32_t id;

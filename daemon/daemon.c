@@ -14,27 +14,24 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/nofile.h"
-#include "daemon/connection.h"
-#include "daemon/devices.h"
-#include "daemon/lanes.h"
+#include "daemon/domain.h"
 #include "daemon/loop.h"
 #include "daemon/notify.h"
 #include "daemon/rendezvous.h"
-#include "daemon/segments.h"
 #include "daemon/server.h"
 
-#define REAPS_A_TURN 256u /* of one lane */
+#define DOMAINS_MAX 32u /* one more than `domains` may have */
 
 struct daemon {
 	const struct settings *settings;
 	struct rendezvous rendezvous;
-	struct segments segments;
-	struct devices devices;
-	struct lanes lanes;
-	struct engine *engine;
+	struct domain *domain[DOMAINS_MAX];
+	struct loop_side side[DOMAINS_MAX];
+	struct server_domain *served[DOMAINS_MAX];
+	unsigned domains;
 	struct loop *loop;
 	struct server *server;
-	struct loop_source signals, done;
+	struct loop_source signals;
 	int signal_fd;
 	uint64_t begin_ns;
 };
@@ -112,60 +109,29 @@ static int signals_to_loop(struct daemon *d, struct err *err)
 	return loop_add(d->loop, &d->signals, d->signal_fd, EPOLLIN, err);
 }
 
-/* ---- engine hooks --------------------------------------------------------------------------- */
-
-static void hook_submit(void *ctx, unsigned device, struct xfer *x)
-{
-	struct daemon *d = ctx;
-
-	lanes_submit(&d->lanes, device, x);
-}
-
-static void hook_complete(void *ctx, struct holder *holder, uint32_t request, int result,
-			  uint64_t value, const char *text)
-{
-	struct connection *c = engine_holder_user(holder);
-
-	ASSERT_OBJ(c, CONNECTION_MAGIC);
-	connection_complete(c, request, result, value, 0, text);
-}
-
-static void hook_holder_gone(void *ctx, struct holder *holder)
-{
-	server_holder_gone(holder);
-}
-
-static void hook_misbehaves(void *ctx, struct holder *holder, const char *text)
-{
-	struct connection *c = engine_holder_user(holder);
-
-	ASSERT_OBJ(c, CONNECTION_MAGIC);
-	connection_break(c, text);
-}
-
-static void hook_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
-{
-	struct connection *c = engine_holder_user(holder);
-
-	ASSERT_OBJ(c, CONNECTION_MAGIC);
-	connection_slab_unmap(c, device, offset);
-}
-
 /* ---- turns ---------------------------------------------------------------------------------- */
+
+static bool reap_all(struct daemon *d, uint64_t now_ns)
+{
+	bool progress = false;
+
+	for (unsigned i = 0; i < d->domains; i++)
+		progress |= domain_reap(d->domain[i], now_ns);
+	return progress;
+}
 
 static bool daemon_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 	struct daemon *d = ctx;
-	bool progress = lanes_reap(&d->lanes, d->engine, REAPS_A_TURN, now_ns) > 0;
-	uint64_t due_ns;
+	bool progress = reap_all(d, now_ns);
 
 	progress |= server_turn(d->server, now_ns, ret_next_ns);
-	due_ns = engine_turn(d->engine, now_ns);
-	*ret_next_ns = MIN(*ret_next_ns, due_ns);
-	lanes_kick(&d->lanes);
+	for (unsigned i = 0; i < d->domains; i++) {
+		uint64_t due_ns = domain_turn(d->domain[i], now_ns, now_ns - d->begin_ns);
+
+		*ret_next_ns = MIN(*ret_next_ns, due_ns);
+	}
 	server_turn_end(d->server);
-	atomic_store_explicit(&segments_stats(&d->segments)->uptime_ns, now_ns - d->begin_ns,
-			      memory_order_relaxed);
 	return progress;
 }
 
@@ -173,88 +139,130 @@ static bool daemon_pending(void *ctx, bool logs)
 {
 	struct daemon *d = ctx;
 
-	return lanes_reap(&d->lanes, d->engine, REAPS_A_TURN, clock_now_ns()) > 0 ||
-	       server_pending(d->server, logs);
-}
-
-static void done_came(struct loop_source *source, uint32_t events)
-{
-	/* Edge-triggered and never read: the turn reaps. */
+	return reap_all(d, clock_now_ns()) || server_pending(d->server, logs);
 }
 
 static int loop_open(struct daemon *d, struct err *err)
 {
-	struct stats_page *stats = segments_stats(&d->segments);
 	const struct loop_work work = { .ctx = d,
 					.turn = daemon_turn,
 					.pending = daemon_pending,
-					.awake = &segments_table(&d->segments)->awake,
-					.done_wanted = &d->lanes.done_wanted,
-					.turns = &stats->turns,
-					.sleeps = &stats->sleeps,
+					.sides = d->side,
+					.side_count = d->domains,
 					.spin_ns = d->settings->spin_ns };
 
+	for (unsigned i = 0; i < d->domains; i++)
+		d->side[i] = domain_side(d->domain[i]);
 	return loop_create(&work, &d->loop, err);
-}
-
-/* ---- engine --------------------------------------------------------------------------------- */
-
-static void params_fill(struct daemon *d, struct engine_params *ret)
-{
-	const struct settings *s = d->settings;
-
-	*ret = (struct engine_params){
-		.table = segments_table(&d->segments),
-		.tensors = d->segments.tensors,
-		.records = d->segments.records.base,
-		.device_count = d->devices.count,
-		.dram_zone_bytes = d->devices.zone_bytes,
-		.staging = d->devices.staging.base,
-		.staging_bytes = d->devices.engine_staging_bytes,
-		.watermark = { [TIER_KIND_HBM] = s->watermarks.hbm,
-			       [TIER_KIND_DRAM] = s->watermarks.dram,
-			       [TIER_KIND_NVME] = { 1000, 1000 } },
-		.linger_ns = s->linger_ns,
-		.stats = segments_stats(&d->segments),
-		.hooks = { .ctx = d,
-			   .submit = hook_submit,
-			   .complete = hook_complete,
-			   .holder_gone = hook_holder_gone,
-			   .misbehaves = hook_misbehaves,
-			   .slab_unmap = hook_slab_unmap },
-	};
-	memcpy(ret->devices, d->devices.tier, sizeof(ret->devices));
-	for (unsigned i = 0; i < ENGINE_CLASSES; i++)
-		ret->class_[i] = (struct engine_class){ policy_all[s->class_[i].policy.choice],
-							s->class_[i].policy.config,
-							s->class_[i].overcommit_permille };
-}
-
-static int engine_open(struct daemon *d, struct err *err)
-{
-	struct engine_params params;
-
-	params_fill(d, &params);
-	return engine_create(&params, &d->engine, err);
 }
 
 static void panic_dump(void *ctx)
 {
 	struct daemon *d = ctx;
 
-	if (d->engine)
-		engine_dump(d->engine, STDERR_FILENO);
+	for (unsigned i = 0; i < d->domains; i++)
+		if (d->domain[i]->engine)
+			engine_dump(d->domain[i]->engine, STDERR_FILENO);
 }
+
+/* ---- domains -------------------------------------------------------------------------------- */
+
+/* A user in two domains would get whichever comes first: a name and its number, for instance. */
+static int users_differ(const struct daemon *d, const struct domain *new, struct err *err)
+{
+	for (unsigned i = 0; i < d->domains; i++)
+		for (size_t u = 0; u < new->user_count; u++)
+			if (domain_has_user(d->domain[i], new->users[u]))
+				return err_set(err, EINVAL,
+					       "domains: uid %u is in '%s' and in '%s'",
+					       (unsigned)new->users[u], d->domain[i]->share.name,
+					       new->share.name);
+	return 0;
+}
+
+static int domains_create(struct daemon *d, struct err *err)
+{
+	int rc = 0;
+
+	ASSERT(share_count(d->settings) <= DOMAINS_MAX);
+	for (unsigned i = 0; rc == 0 && i < share_count(d->settings); i++) {
+		struct domain *new = domain_create(d->settings, i, err);
+
+		if (!new)
+			return err->code;
+		rc = users_differ(d, new, err);
+		d->served[d->domains] = &new->served;
+		d->domain[d->domains++] = new;
+	}
+	return rc;
+}
+
+static int for_each_domain(struct daemon *d, int (*step)(struct domain *, struct err *),
+			   struct err *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < d->domains; i++)
+		rc = step(d->domain[i], err);
+	return rc;
+}
+
+static struct domain *domain_named(const struct daemon *d, const char *name)
+{
+	for (unsigned i = 0; i < d->domains; i++)
+		if (strcmp(d->domain[i]->share.name, name) == 0)
+			return d->domain[i];
+	return NULL;
+}
+
+/* NULL: none. */
+static struct domain *domain_of_user(const struct daemon *d, uid_t uid)
+{
+	for (unsigned i = 0; i < d->domains; i++)
+		if (d->domain[i]->is_default || domain_has_user(d->domain[i], uid))
+			return d->domain[i];
+	return NULL;
+}
+
+/* Those who could take the daemon apart anyhow may look at every domain. */
+static bool may_look(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
+static struct server_domain *domain_of(void *ctx, uid_t uid, const char *name, struct err *err)
+{
+	const struct daemon *d = ctx;
+	struct domain *own = domain_of_user(d, uid), *asked = domain_named(d, name);
+
+	if (name[0] == '\0') {
+		if (!own)
+			err_set(err, EACCES, "uid %u is in no domain, and `strangers` are refused",
+				(unsigned)uid);
+		return own ? &own->served : NULL;
+	}
+	if (!may_look(uid) && (!asked || asked != own))
+		err_set(err, EACCES, "uid %u may not look at domain '%s'", (unsigned)uid, name);
+	else if (!asked)
+		err_set(err, ENOENT, "there is no domain '%s'", name);
+	else
+		return &asked->served;
+	return NULL;
+}
+
+/* ---- server --------------------------------------------------------------------------------- */
 
 /* Clients come later than tiers and must not take what those will want: a slab of a GPU's memory
  * has a descriptor, and a client could keep everybody from it by connecting. */
 static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *err)
 {
-	uint64_t later = devices_later_fds(&d->devices), most = d->settings->max_clients;
+	uint64_t later = 0, most = d->settings->max_clients;
 	struct nofile_shares shares;
 	struct nofile n;
 	int rc = nofile_read(&n, err);
 
+	for (unsigned i = 0; i < d->domains; i++)
+		later += devices_later_fds(&d->domain[i]->devices);
 	if (rc == 0)
 		rc = nofile_divide(&n, later, CONNECTION_FDS, &shares, err);
 	if (rc < 0)
@@ -281,13 +289,12 @@ static int server_open(struct daemon *d, struct err *err)
 					.clients_max = d->settings->max_clients,
 					.clients_per_uid_max = d->settings->max_clients_per_uid,
 					.loop = d->loop,
-					.engine = d->engine,
-					.segments = &d->segments };
-	int n = devices_arenas(&d->devices, params.arena, err);
+					.domains = d->served,
+					.domain_count = d->domains,
+					.domain_of = domain_of,
+					.ctx = d };
+	int n;
 
-	if (n < 0)
-		return n;
-	params.arenas = (unsigned)n;
 	n = clients_that_fit(d, &params.connections_max, err);
 	if (n < 0)
 		return n;
@@ -322,21 +329,17 @@ static int daemon_start(struct daemon *d, struct err *err)
 	if (rc < 0)
 		return rc;
 	signals_end_at_once(d);
-	rc = segments_create((uint32_t)s->tensors, engine_records_bytes((uint32_t)s->tensors),
-			     &d->segments, err);
+	rc = domains_create(d, err);
 	if (rc == 0)
-		rc = devices_open(s, &d->devices, err);
+		rc = for_each_domain(d, domain_make_segments, err);
+	if (rc == 0)
+		rc = for_each_domain(d, domain_open_devices, err);
 	if (rc == 0)
 		rc = loop_open(d, err);
 	if (rc == 0)
 		rc = signals_to_loop(d, err);
-	if (rc == 0)
-		rc = lanes_start(d->devices.tier, d->devices.count, &d->lanes, err);
-	if (rc == 0)
-		rc = engine_open(d, err);
-	d->done.ready = done_came;
-	if (rc == 0)
-		rc = loop_add(d->loop, &d->done, d->lanes.done_fd, EPOLLIN | EPOLLET, err);
+	for (unsigned i = 0; rc == 0 && i < d->domains; i++)
+		rc = domain_start(d->domain[i], d->loop, err);
 	if (rc == 0)
 		rc = server_open(d, err);
 	return rc;
@@ -351,10 +354,7 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 		return err_set(err, ENOMEM, "daemon: no memory");
 	d->settings = settings;
 	d->rendezvous.lock_fd = d->rendezvous.listen_fd = d->rendezvous.watch_fd = -1;
-	d->segments.table = d->segments.stats = d->segments.records = (struct segment)SEGMENT_NONE;
-	d->devices.staging.fd = -1;
-	d->signals.fd = d->done.fd = d->signal_fd = d->lanes.done_fd = -1;
-	list_init(&d->lanes.refused);
+	d->signals.fd = d->signal_fd = -1;
 	check_set_panic_hook(panic_dump, d);
 	rc = descriptors_ready(err);
 	if (rc == 0)
@@ -364,7 +364,6 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 		return rc;
 	}
 	d->begin_ns = clock_now_ns();
-	devices_tell(&d->devices, segments_stats(&d->segments));
 	*ret = d;
 	return 0;
 }
@@ -384,8 +383,8 @@ static void clients_end(struct daemon *d)
 {
 	if (d->server)
 		server_stop(d->server);
-	if (d->engine)
-		lanes_drain(&d->lanes, d->engine);
+	for (unsigned i = 0; i < d->domains; i++)
+		domain_drain(d->domain[i]);
 }
 
 static void loop_close(struct daemon *d)
@@ -393,7 +392,6 @@ static void loop_close(struct daemon *d)
 	if (!d->loop)
 		return;
 	loop_remove(d->loop, &d->signals);
-	loop_remove(d->loop, &d->done);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
 	loop_destroy(d->loop);
@@ -406,14 +404,14 @@ void daemon_destroy(struct daemon *d)
 	if (abandoned)
 		signals_end_at_once(d);
 	clients_end(d);
-	if (d->engine)
-		engine_destroy(d->engine);
+	for (unsigned i = 0; i < d->domains; i++)
+		domain_end_engine(d->domain[i]);
 	check_set_panic_hook(NULL, NULL);
 	server_destroy(d->server);
+	/* In reverse: what the first of them claimed is given back last. */
+	while (d->domains > 0)
+		domain_destroy(d->domain[--d->domains]);
 	loop_close(d);
-	lanes_stop(&d->lanes);
-	devices_close(&d->devices);
-	segments_destroy(&d->segments);
 	abandoned = NULL;
 	rendezvous_close(&d->rendezvous);
 	log_end();

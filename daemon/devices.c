@@ -104,7 +104,7 @@ static int dram_open(struct devices *d, const struct settings *s, struct err *er
 	if (parts.total_bytes > 0 && d->dram.size.bytes <= parts.total_bytes)
 		return err_set(err, EINVAL, "tiers.dram.size: nothing is left beside staging");
 	d->dram.size.bytes -= d->dram.size.permille > 0 ? 0 : parts.total_bytes;
-	d->dram.beside_bytes = parts.total_bytes;
+	d->dram.beside_bytes += parts.total_bytes;
 	return devices_open_of(d, &dram_ops, &d->dram, err);
 }
 

@@ -120,8 +120,9 @@ static enum greet_kind message_kind(const void *message, size_t bytes, struct he
 		memcpy(&bye, message, sizeof(bye));
 		if (bye.magic == PROTOCOL_MAGIC && memcmp(bye.bye, "BYE", 4) == 0)
 			return GREET_BYE;
-	} else if (bytes == sizeof(*hello)) {
-		memcpy(hello, message, sizeof(*hello));
+	} else if (bytes == HELLO_REQUEST_BYTES_LEAST || bytes == sizeof(*hello)) {
+		*hello = (struct hello_request){ 0 };
+		memcpy(hello, message, bytes);
 		return GREET_HELLO;
 	}
 	err_set(err, EPROTO, "a message of %zu bytes that is neither hello nor bye", bytes);
@@ -165,6 +166,8 @@ int greet_judge(const struct hello_request *hello, struct err *err)
 			       hello->name_space_bytes, PROTOCOL_NAME_MAX);
 	if (memchr(hello->name_space, '\0', hello->name_space_bytes))
 		return err_set(err, EINVAL, "hello: a namespace with a NUL byte");
+	if (hello->domain[sizeof(hello->domain) - 1] != '\0')
+		return err_set(err, EINVAL, "hello: a domain without an end");
 	return 0;
 }
 

@@ -133,13 +133,16 @@ static uint64_t loop_fall_asleep(struct loop *loop, uint64_t now_ns, uint64_t ne
 		timeout_ns = MIN(timeout_ns, LOOP_NAP_LEG_NS);
 	/* Both pair with seq_cst: the producers' fence between their tail and their load of
 	 * `awake`, and the lanes' store of a completion before their load of `done_wanted`. */
-	atomic_store(w->awake, nap ? DAEMON_NAPPING : DAEMON_ASLEEP);
-	atomic_store(w->done_wanted, 1);
+	for (unsigned i = 0; i < w->side_count; i++) {
+		atomic_store(w->sides[i].awake, nap ? DAEMON_NAPPING : DAEMON_ASLEEP);
+		atomic_store(w->sides[i].done_wanted, 1);
+	}
 	ring_fence();
 	if (w->pending(w->ctx, !nap))
 		return 0;
 	if (timeout_ns == LOOP_NEVER) {
-		atomic_fetch_add_explicit(w->sleeps, 1, memory_order_relaxed);
+		for (unsigned i = 0; i < w->side_count; i++)
+			atomic_fetch_add_explicit(w->sides[i].sleeps, 1, memory_order_relaxed);
 		log_flush();
 	}
 	return timeout_ns;
@@ -147,8 +150,12 @@ static uint64_t loop_fall_asleep(struct loop *loop, uint64_t now_ns, uint64_t ne
 
 static void loop_wake_up(struct loop *loop)
 {
-	atomic_store(loop->work.awake, DAEMON_POLLING);
-	atomic_store_explicit(loop->work.done_wanted, 0, memory_order_relaxed);
+	const struct loop_work *w = &loop->work;
+
+	for (unsigned i = 0; i < w->side_count; i++) {
+		atomic_store(w->sides[i].awake, DAEMON_POLLING);
+		atomic_store_explicit(w->sides[i].done_wanted, 0, memory_order_relaxed);
+	}
 }
 
 static int loop_step(struct loop *loop, struct err *err)
@@ -159,7 +166,8 @@ static int loop_step(struct loop *loop, struct err *err)
 
 	if (w->turn(w->ctx, now_ns, &next_ns))
 		loop->progress_ns = now_ns;
-	atomic_fetch_add_explicit(w->turns, 1, memory_order_relaxed);
+	for (unsigned i = 0; i < w->side_count; i++)
+		atomic_fetch_add_explicit(w->sides[i].turns, 1, memory_order_relaxed);
 	if (loop->stop)
 		return 0;
 	if (next_ns > now_ns && now_ns - loop->progress_ns >= w->spin_ns)

@@ -29,6 +29,13 @@ struct loop_source {
 	void (*ready)(struct loop_source *source, uint32_t events);
 };
 
+/* Where those look who would have to wake the loop, and where it counts: one a domain. */
+struct loop_side {
+	_Atomic uint32_t *awake;       /* T.awake: DAEMON_* */
+	_Atomic uint32_t *done_wanted; /* lanes write their eventfd when it is set */
+	_Atomic uint64_t *turns, *sleeps;
+};
+
 struct loop_work {
 	void *ctx;
 	/* One turn: does what is there, within budgets. True when a client or a device made
@@ -38,9 +45,8 @@ struct loop_work {
 	/* Whether something came meanwhile that nobody will wake us for; `logs`: those of clients
 	 * too. Called with `awake` published. */
 	bool (*pending)(void *ctx, bool logs);
-	_Atomic uint32_t *awake;       /* T.awake: DAEMON_* */
-	_Atomic uint32_t *done_wanted; /* lanes write their eventfd when it is set */
-	_Atomic uint64_t *turns, *sleeps;
+	const struct loop_side *sides; /* stand as long as the loop */
+	unsigned side_count;
 	uint64_t spin_ns; /* keep polling this long after progress before blocking */
 };
 

@@ -476,7 +476,7 @@ static int request_run(struct ring_request *r, struct err *err)
 void request_handle(struct connection *c, const struct sq_entry *entry, uint64_t now_ns)
 {
 	struct ring_request r = { .c = c,
-				  .engine = server_engine(c->server),
+				  .engine = c->domain->engine,
 				  .entry = *entry,
 				  .scratch = server_scratch(c->server),
 				  .now_ns = now_ns };

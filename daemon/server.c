@@ -47,22 +47,6 @@ struct loop *server_loop(const struct server *s)
 	return s->params.loop;
 }
 
-struct engine *server_engine(const struct server *s)
-{
-	return s->params.engine;
-}
-
-const struct segments *server_segments(const struct server *s)
-{
-	return s->params.segments;
-}
-
-const struct server_arena *server_arenas(const struct server *s, unsigned *ret_count)
-{
-	*ret_count = s->params.arenas;
-	return s->params.arena;
-}
-
 struct request_scratch *server_scratch(struct server *s)
 {
 	return &s->scratch;
@@ -247,9 +231,9 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 
 /* ---- hello ---------------------------------------------------------------------------------- */
 
-static int hello_answer(struct server *s, struct connection *c, struct err *err)
+static int hello_answer(const struct connection *c, struct err *err)
 {
-	const struct server_params *p = &s->params;
+	const struct server_domain *p = c->domain;
 	struct hello_reply reply = { .magic = PROTOCOL_MAGIC,
 				     .major = PROTOCOL_MAJOR,
 				     .minor = PROTOCOL_MINOR,
@@ -304,11 +288,13 @@ static int hello_accept(struct server *s, struct connection *c, const struct hel
 
 	if (rc == 0)
 		rc = caps_check(s, c, err);
-	if (rc == 0)
-		rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
-	if (rc == 0)
-		rc = hello_answer(s, c, err);
-	return rc;
+	if (rc < 0)
+		return rc;
+	c->domain = s->params.domain_of(s->params.ctx, c->uid, hello->domain, err);
+	if (!c->domain)
+		return err->code;
+	rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
+	return rc < 0 ? rc : hello_answer(c, err);
 }
 
 static void hello_handle(struct server *s, struct connection *c, const struct hello_request *hello)
@@ -468,7 +454,7 @@ static void count_add(_Atomic uint64_t *counter, uint64_t n)
 
 static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns, uint64_t *next_ns)
 {
-	struct stats_page *stats = segments_stats(c->server->params.segments);
+	struct stats_page *stats;
 	unsigned taken;
 	size_t used = 0;
 	uint64_t lost = 0;
@@ -483,6 +469,7 @@ static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns
 	}
 	if (c->state != CONNECTION_SERVING)
 		return false;
+	stats = segments_stats(c->domain->segments);
 	taken = connection_serve(c, ENTRIES_A_TURN, now_ns);
 	if (uses_due)
 		used = connection_read_uses(c, USES_A_TURN, now_ns, &lost);
@@ -522,20 +509,27 @@ bool server_turn(struct server *s, uint64_t now_ns, uint64_t *next_ns)
 void server_turn_end(struct server *s)
 {
 	struct list *it, *tmp;
-	unsigned clients = 0;
 
+	s->clients = 0;
+	for (unsigned i = 0; i < s->params.domain_count; i++)
+		s->params.domains[i]->clients = 0;
 	list_for_each_safe (it, tmp, &s->connections) {
 		struct connection *c = list_entry(it, struct connection, link);
 
 		connection_wake(c);
-		if (c->gone)
+		if (c->gone) {
 			connection_destroy(c);
-		else
-			clients += connection_counts(c);
+		} else if (connection_counts(c)) {
+			c->domain->clients++;
+			s->clients++;
+		}
 	}
-	s->clients = clients;
-	atomic_store_explicit(&segments_stats(s->params.segments)->clients, clients,
-			      memory_order_relaxed);
+	for (unsigned i = 0; i < s->params.domain_count; i++) {
+		const struct server_domain *d = s->params.domains[i];
+
+		atomic_store_explicit(&segments_stats(d->segments)->clients, d->clients,
+				      memory_order_relaxed);
+	}
 }
 
 bool server_pending(const struct server *s, bool logs)

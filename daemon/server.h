@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/engine/engine.h"
 #include "daemon/loop.h"
@@ -30,6 +31,15 @@ struct server_arena {
 	uint8_t uuid[16];
 };
 
+/* What the clients of one domain are given. */
+struct server_domain {
+	struct engine *engine;
+	const struct segments *segments;
+	struct server_arena arena[HELLO_ARENAS_MAX];
+	unsigned arenas;
+	unsigned clients; /* the server's: those that count against the caps */
+};
+
 #define CONNECTION_FDS 3 /* socket, pidfd, doorbell */
 
 struct server_params {
@@ -37,10 +47,12 @@ struct server_params {
 	uint64_t clients_max, clients_per_uid_max;
 	uint64_t connections_max; /* for which there are descriptors, CONNECTION_FDS each */
 	struct loop *loop;
-	struct engine *engine;
-	const struct segments *segments;
-	struct server_arena arena[HELLO_ARENAS_MAX];
-	unsigned arenas;
+	struct server_domain *const *domains; /* stand as long as the server */
+	unsigned domain_count;
+	/* The domain of a client of `uid` that asks for `name` ("": for its own). NULL: for none,
+	 * and `err` says why. */
+	struct server_domain *(*domain_of)(void *ctx, uid_t uid, const char *name, struct err *err);
+	void *ctx;
 };
 
 struct rendezvous;
@@ -66,10 +78,6 @@ unsigned server_clients(const struct server *server);
 void server_holder_gone(struct holder *holder);
 
 struct loop *server_loop(const struct server *server);
-struct engine *server_engine(const struct server *server);
-const struct segments *server_segments(const struct server *server);
-/* What clients map; stands as long as the server. */
-const struct server_arena *server_arenas(const struct server *server, unsigned *ret_count);
 struct request_scratch *server_scratch(struct server *server);
 
 #endif

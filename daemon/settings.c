@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "daemon/share.h"
 #include "tiers/dram.h"
 #include "tiers/memory.h"
 
@@ -175,10 +176,42 @@ static const struct config_row classes_rows[] = {
 static const struct config_sub classes_sub = { .rows = classes_rows,
 					       .size = sizeof(struct settings_classes) };
 
+static const struct config_row user_rows[] = {
+	{ "user", CONFIG_TEXT, AT(settings_user, user), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "The name of a user, looked up when the daemon starts, or a numeric user id.", NULL,
+	  NULL },
+	CONFIG_END,
+};
+static const struct config_sub user_sub = { .rows = user_rows,
+					    .size = sizeof(struct settings_user),
+					    .scalar_key = "user" };
+static const struct config_row domain_rows[] = {
+	{ "name", CONFIG_TEXT, AT(settings_domain, name), NULL, NULL, NULL, CONFIG_REQUIRED,
+	  "What it is called in messages and by `tierctl --domain`; at most 63 bytes, not "
+	  "`default`.",
+	  NULL, NULL },
+	{ "users", CONFIG_LIST, AT(settings_domain, users), NULL, "1", "256", CONFIG_REQUIRED,
+	  "Who is in it: a user is in one domain at most.", NULL, &user_sub },
+	{ "hbm", CONFIG_BYTES, AT(settings_domain, hbm), NULL, "2MiB", NULL, 0,
+	  "Its share of each GPU's `tiers.hbm.size`, in bytes or in % of that; not set: none.",
+	  NULL, NULL },
+	{ "dram", CONFIG_BYTES, AT(settings_domain, dram), NULL, "1MiB", NULL, CONFIG_REQUIRED,
+	  "Likewise of `tiers.dram.size`; `staging` and `tiers.dram.zone` are divided by it.",
+	  NULL, NULL },
+	{ "nvme", CONFIG_BYTES, AT(settings_domain, nvme), NULL, "1MiB", NULL, 0,
+	  "Likewise of all `tiers.nvme.paths` together, spread over them by their size; not set: "
+	  "none.",
+	  NULL, NULL },
+	CONFIG_END,
+};
+static const struct config_sub domain_sub = { .rows = domain_rows,
+					      .size = sizeof(struct settings_domain) };
+static const char *const strangers_names[] = { "default", "refuse", NULL };
+
 const struct config_row settings_rows[] = {
 	{ "socket", CONFIG_PATH, AT(settings, socket), "/run/tierd/tierd.sock", NULL, NULL, 0,
 	  "Where clients find the daemon; at most 107 bytes. A lock file stands beside it. Its "
-	  "owner and group may connect, and whoever may can reach all tensors.",
+	  "owner and group may connect, and whoever may can reach all tensors of their domain.",
 	  NULL, NULL },
 	{ "tensors", CONFIG_COUNT, AT(settings, tensors), "4Mi", "1", "1Gi", 0,
 	  "Tensors that can exist at once. Memory is taken only for those that do.", NULL, NULL },
@@ -205,6 +238,14 @@ const struct config_row settings_rows[] = {
 	  "When tiers are cleared in the background.", NULL, &watermarks_sub },
 	{ "classes", CONFIG_MAP, AT(settings, class_), NULL, NULL, NULL, 0,
 	  "The policy of each class of tensors.", NULL, &classes_sub },
+	{ "domains", CONFIG_LIST, AT(settings, domains), NULL, NULL, "31", 0,
+	  "Sets of users that share nothing: each has memory, files and tables of its own, of "
+	  "fixed size. Who is in none shares what is left; without `domains` that is everything.",
+	  NULL, &domain_sub },
+	{ "strangers", CONFIG_CHOICE, AT(settings, strangers), "default", NULL, NULL, 0,
+	  "What users in no domain get: the default domain, which has what the others leave, or "
+	  "a refusal, and then what is left is not taken.",
+	  strangers_names, NULL },
 	CONFIG_END,
 };
 
@@ -383,6 +424,19 @@ static int socket_check(const struct settings *s, struct err *err)
 		       strlen(s->socket), max);
 }
 
+int settings_check_sizes(const struct settings *s, struct err *err)
+{
+	int rc = tiers_check(s, err);
+
+	if (rc == 0)
+		rc = devices_check(s, err);
+	if (rc == 0)
+		rc = settings_check_staging(s, gpus_told(s), err);
+	if (rc == 0)
+		rc = zone_check(s, err);
+	return rc;
+}
+
 static int settings_check(const struct settings *s, struct err *err)
 {
 	int rc = socket_check(s, err);
@@ -392,13 +446,9 @@ static int settings_check(const struct settings *s, struct err *err)
 	if (rc == 0)
 		rc = watermark_check("dram", &s->watermarks.dram, err);
 	if (rc == 0)
-		rc = tiers_check(s, err);
+		rc = settings_check_sizes(s, err);
 	if (rc == 0)
-		rc = devices_check(s, err);
-	if (rc == 0)
-		rc = settings_check_staging(s, gpus_told(s), err);
-	if (rc == 0)
-		rc = zone_check(s, err);
+		rc = shares_check(s, err);
 	return rc;
 }
 

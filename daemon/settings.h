@@ -34,6 +34,18 @@ struct settings_class {
 	uint32_t overcommit_permille;
 };
 
+struct settings_user {
+	char *user; /* a name, or a number */
+};
+
+/* An item of `domains`; what is not set of a tier is nothing. */
+struct settings_domain {
+	char *name;
+	struct config_list users; /* of struct settings_user */
+	struct config_bytes hbm, dram, nvme;
+};
+enum settings_strangers { STRANGERS_DEFAULT, STRANGERS_REFUSE };
+
 struct settings {
 	char *socket;
 	uint64_t tensors;
@@ -43,6 +55,8 @@ struct settings {
 	struct settings_tiers tiers;
 	struct settings_watermarks watermarks;
 	struct settings_class class_[ENGINE_CLASSES];
+	struct config_list domains; /* of struct settings_domain */
+	int strangers;              /* enum settings_strangers */
 };
 
 extern const struct config_row settings_rows[];
@@ -60,6 +74,9 @@ static inline const struct nvme_options *settings_nvme_options(const struct sett
 }
 /* The backend that `hbm:` or `dram:` picked; NULL when it is missing. */
 const struct tier_ops *settings_backend(enum tier_kind kind, const struct config_variant *variant);
+
+/* What holds between sizes of tiers; of a domain's share as of the whole. */
+int settings_check_sizes(const struct settings *s, struct err *err);
 
 /* How the staging segment is divided: the first part is the engine's, then come equal shares, one
  * an nvme path. All are whole pages. `gpus`: of the hbm tier; nothing is staged with one at most

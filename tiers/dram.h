@@ -15,7 +15,7 @@ struct dram_config {
 	int huge_pages;      /* enum arena_huge */
 	int numa;            /* enum topo_mode */
 	uint64_t slab;       /* bytes of a step, 0: all of it at once */
-	uint64_t beside_bytes; /* no row: the staging segment, which is taken right after it */
+	uint64_t beside_bytes; /* no row: what is taken after it, as the staging segment is */
 	struct fault_config fault;
 };
 extern const struct config_row dram_rows[];

@@ -20,6 +20,7 @@ struct gpu_config {
 	struct config_bytes size;   /* of each */
 	uint64_t slab_bytes;        /* 0: by size, see gpu_slab_bytes() */
 	uint64_t spin_ns;
+	bool scrub; /* slabs are zeroed when they are made */
 	struct fault_config fault;
 };
 extern const struct config_row gpu_rows[];

@@ -49,6 +49,10 @@ const struct config_row gpu_rows[] = {
 	{ "spin", CONFIG_DURATION, offsetof(struct gpu_config, spin_ns), "0us", NULL, "1s", 0,
 	  "How long a GPU's lane polls for work after its last copy before it sleeps: a core for "
 	  "latency.", NULL, NULL },
+	{ "scrub", CONFIG_BOOL, offsetof(struct gpu_config, scrub), "false", NULL, NULL, 0,
+	  "Whether memory is zeroed when it is taken. The driver does that between processes; "
+	  "beside `domains`, where it could pass from one to another within this one, tierd "
+	  "always does.", NULL, NULL },
 	FAULT_ROW(struct gpu_config),
 	CONFIG_END
 };

@@ -41,6 +41,37 @@ static CUresult slab_map(struct gpu *g, unsigned i, CUmemGenericAllocationHandle
 	return result;
 }
 
+static CUresult zeros_copy(struct gpu *g, unsigned i, CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS, end;
+
+	for (uint64_t at = 0; result == CUDA_SUCCESS && at < g->base.slab_bytes; at += GPU_BLOCK)
+		result = g->cuda->memcpy_htod_async(place_of(g, i) + at, g->zeros,
+						    MIN(g->base.slab_bytes - at, GPU_BLOCK),
+						    stream);
+	/* Also after a failure: what was begun must not go on when the slab is gone. */
+	end = g->cuda->stream_synchronize(stream);
+	return result != CUDA_SUCCESS ? result : end;
+}
+
+/* The driver clears what another process had, but not what this one gave back: that may have been
+ * another domain's. By copies, as a memset would be a kernel beside those of clients; the helper
+ * has a stream of its own for it, the least urgent. */
+static CUresult slab_scrub(struct gpu *g, unsigned i)
+{
+	CUstream stream;
+	int least, greatest;
+	CUresult result = g->cuda->ctx_get_stream_priority_range(&least, &greatest);
+
+	if (result == CUDA_SUCCESS)
+		result = g->cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING, least);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = zeros_copy(g, i, stream);
+	gpu_say(g, g->cuda->stream_destroy(stream), "cuStreamDestroy");
+	return result;
+}
+
 static CUresult slab_make(struct gpu *g, unsigned i)
 {
 	CUmemAllocationProp prop = {
@@ -60,6 +91,14 @@ static CUresult slab_make(struct gpu *g, unsigned i)
 		return result;
 	}
 	ASSERT(fd >= 0);
+	if (g->config->scrub)
+		result = slab_scrub(g, i);
+	if (result != CUDA_SUCCESS) {
+		gpu_say(g, g->cuda->mem_unmap(place_of(g, i), g->base.slab_bytes), "cuMemUnmap");
+		gpu_say(g, g->cuda->mem_release(handle), "cuMemRelease");
+		close(fd);
+		return result;
+	}
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
 		log_warn(TIER, "%s: descriptor of a slab stays open across exec: %m", g->base.name);
 	g->slabs[i] = (struct gpu_slab){ handle, fd };

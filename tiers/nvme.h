@@ -13,6 +13,9 @@
 struct nvme_path {
 	char *path; /* an existing folder or a block device */
 	struct config_bytes size;
+	/* No row. Of a device: what stands before it is others' of this process, the first of
+	 * which has claimed the device. */
+	uint64_t start_bytes;
 };
 extern const struct config_row nvme_path_rows[];
 

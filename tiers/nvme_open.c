@@ -284,6 +284,19 @@ static int check_empty(int fd, const char *path, struct err *err)
 	return r;
 }
 
+/* What stands beside another share was claimed with the first one, and an own claim would be
+ * refused as anybody's. */
+static int open_claimed(const char *path, int *ret_fd, struct err *err)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_set(err, errno, "%s: the device cannot be opened for writing: %s", path,
+			       strerror(errno));
+	*ret_fd = fd;
+	return 0;
+}
+
 static int claim_device(const char *path, int *ret_fd, struct err *err)
 {
 	/* O_EXCL on a device: nobody has mounted it or claims it, and nobody can from now on. */
@@ -307,8 +320,8 @@ static int claim_device(const char *path, int *ret_fd, struct err *err)
 static int open_device(const struct nvme_config *c, struct nvme_file *f, struct err *err)
 {
 	const char *path = c->path.path;
-	uint64_t bytes = 0;
-	int r = claim_device(path, &f->fd, err);
+	uint64_t bytes = 0, start = c->path.start_bytes;
+	int r = start > 0 ? open_claimed(path, &f->fd, err) : claim_device(path, &f->fd, err);
 
 	if (r < 0)
 		return r;
@@ -316,17 +329,17 @@ static int open_device(const struct nvme_config *c, struct nvme_file *f, struct 
 		return err_set(err, errno, "%s: the device tells no size: %s", path,
 			       strerror(errno));
 	log_info(TIER, "%s: device of %llu bytes", path, ull(bytes));
-	if (bytes <= 2 * NVME_DEVICE_EDGE)
+	if (bytes <= 2 * NVME_DEVICE_EDGE + start)
 		return err_set(err, EINVAL, "%s: a device of %llu bytes is too small", path,
 			       ull(bytes));
-	r = check_empty(f->fd, path, err);
+	r = start > 0 ? 0 : check_empty(f->fd, path, err);
 	if (r < 0)
 		return r;
 	f->device = true;
-	f->start = NVME_DEVICE_EDGE;
+	f->start = NVME_DEVICE_EDGE + start;
 	snprintf(f->kind, sizeof(f->kind), "device");
 	snprintf(f->space, sizeof(f->space), "its own");
-	return wanted_bytes(c, bytes - 2 * NVME_DEVICE_EDGE, true, &f->bytes, err);
+	return wanted_bytes(c, bytes - 2 * NVME_DEVICE_EDGE - start, true, &f->bytes, err);
 }
 
 /* Direct I/O */

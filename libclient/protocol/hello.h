@@ -17,8 +17,13 @@ struct hello_request {
 	uint32_t name_space_bytes;
 	uint32_t reserved0;
 	char name_space[256];
+	/* From minor 3 on, and a hello may end before it, as older ones do: the domain to look at,
+	 * for root and the daemon's own user; filled up with NUL. "": that of the client's uid. */
+	char domain[64];
 };
-static_assert(sizeof(struct hello_request) == 280, "");
+#define HELLO_REQUEST_BYTES_LEAST 280
+static_assert(offsetof(struct hello_request, domain) == HELLO_REQUEST_BYTES_LEAST, "");
+static_assert(sizeof(struct hello_request) == 344, "");
 
 struct hello_arena {
 	uint16_t arena; /* as in word1 */

@@ -35,8 +35,8 @@ static bool pending(void *ctx, bool logs)
 
 static void start(bool (*body)(uint64_t, uint64_t *), uint64_t spin_ns)
 {
-	const struct loop_work work = { NULL,         turn,   pending, &awake,
-					&done_wanted, &turns, &sleeps, spin_ns };
+	static const struct loop_side side = { &awake, &done_wanted, &turns, &sleeps };
+	const struct loop_work work = { NULL, turn, pending, &side, 1, spin_ns };
 
 	on_turn = body;
 	on_pending = NULL;

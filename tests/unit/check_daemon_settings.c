@@ -7,6 +7,8 @@
 
 #include "base/compiler.h"
 #include "daemon/settings.h"
+#include "daemon/share.h"
+#include "tiers/memory.h"
 
 static struct settings s;
 static struct err err;
@@ -22,6 +24,11 @@ static int load(const char *text)
 
 #define CUDA "tiers: {dram: {size: 64MiB}, hbm: {backend: cuda, size: 128MiB, "
 
+/* 64 MiB of hbm and dram, 100 MiB of nvme on two paths, in one map that goes on. */
+#define SHARED                                                                                \
+	"tiers: {hbm: {backend: memory, size: 64MiB}, dram: {size: 64MiB}, nvme: {block: 64KiB, " \
+	"paths: [{path: /a, size: 75MiB}, {path: /b, size: 25MiB}]}}\n"
+#define RED "  - {name: red, users: [7, joe], hbm: 25%, dram: 16MiB, nvme: 40MiB}\n"
 #define TWO_GPUS "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
 
 START_TEST(the_smallest_configuration_has_all_defaults)
@@ -110,7 +117,34 @@ static const struct {
 	{ DRAM "classes: {parameter: {policy: lfu}}\n", "lru" },
 	{ DRAM "classes: {weights: {policy: lru}}\n", "classes.weights" },
 	{ DRAM "classes: {parameter: {policy: lru, fraction: 60%}}\n", "fraction" },
-	{ DRAM "domains: [{name: a}]\n", "domains" }, /* not built yet: unknown */
+	{ DRAM "domains: [{name: a}]\n", "t.yaml:2:11: domains[0]: the key 'users' is missing" },
+	{ DRAM "domains: [{name: a, users: [], dram: 1MiB}]\n", "domains[0].users" },
+	{ DRAM "strangers: refuse\n", "t.yaml:2:1: strangers: without `domains`" },
+	{ DRAM "domains: [{name: a, users: [1], dram: 1MiB, hbm: 2MiB}]\n",
+	  "t.yaml:2:45: domains[0].hbm: there is no tier hbm" },
+	{ DRAM "domains: [{name: a, users: [1], dram: 1MiB, nvme: 2MiB}]\n",
+	  "domains[0].nvme: there is no tier nvme" },
+	{ DRAM "domains: [{name: default, users: [1], dram: 1MiB}]\n",
+	  "domains[0].name: 'default'" },
+	{ SHARED "domains:\n" RED RED, "t.yaml:4:6: domains[1].name: 'red' stands twice" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9, joe], dram: 1MiB}\n",
+	  "t.yaml:4:15: domains[1].users: 'joe' is in domain 'red' already" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 49MiB}\n",
+	  "t.yaml:2:1: domains: their shares of dram are 68157440 bytes together, tiers.dram has "
+	  "67108864" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 48MiB}\n",
+	  "domains: they leave 0 of the 67108864 bytes of tiers.dram" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 4MiB, hbm: 49MiB}\n",
+	  "their shares of hbm are 68157440 bytes" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 4MiB, nvme: 61MiB}\n",
+	  "their shares of nvme are 105906176 bytes" },
+	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 40MiB, nvme: 0.1%}\n",
+	  "t.yaml:4:40: domains[1].nvme: 24576 bytes of /b" },
+	{ SHARED "staging: 4MiB\ndomains:\n" RED
+		 "  - {name: b, users: [9], dram: 1MiB, nvme: 20MiB}\n",
+	  "t.yaml:5:5: domains[1]: staging: 65536 bytes are too small" },
+	{ "tiers: {dram: {size: 50%}}\ndomains: [{name: a, users: [1], dram: 1MiB}]\n",
+	  "t.yaml:1:16: tiers.dram.size: beside `domains`" },
 	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "metrics" },
 	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
 	{ NVME "staging: 64MiB\n", "t.yaml:1:16: tiers.dram.size" },
@@ -261,7 +295,83 @@ START_TEST(what_is_printed_loads_to_the_same)
 }
 END_TEST
 
+static uint64_t hbm_of(const struct share *share)
+{
+	return ((const struct memory_config *)share->settings.tiers.hbm.config)->size.bytes;
+}
+
+/* Every byte of a tier is in one share, and of a path each share begins where another ends. */
+START_TEST(shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default)
+{
+	struct share red, rest;
+
+	ck_assert_msg(load(SHARED "domains:\n" RED) == 0, "%s", err.text);
+	ck_assert_uint_eq(share_count(&s), 2);
+	ck_assert(!share_is_default(&s, 0) && share_is_default(&s, 1));
+	ck_assert_int_eq(share_make(&s, 0, &red, &err), 0);
+	ck_assert_int_eq(share_make(&s, 1, &rest, &err), 0);
+	ck_assert_str_eq(red.name, "red");
+	ck_assert_str_eq(rest.name, "default");
+	ck_assert_uint_eq(hbm_of(&red), MIB(16));
+	ck_assert_uint_eq(hbm_of(&rest), MIB(48));
+	ck_assert_uint_eq(red.dram.size.bytes, MIB(16));
+	ck_assert_uint_eq(rest.dram.size.bytes, MIB(48));
+	/* Before a page is touched, what the others will take must be there as well. */
+	ck_assert_uint_eq(red.dram.beside_bytes, MIB(48));
+	ck_assert_uint_eq(rest.dram.beside_bytes, 0);
+	ck_assert_uint_eq(red.settings.tiers.nvme.paths.count, 2);
+	ck_assert_str_eq(red.paths[1].path, "/b");
+	ck_assert_uint_eq(red.paths[0].size.bytes, MIB(30));
+	ck_assert_uint_eq(red.paths[1].size.bytes, MIB(10));
+	ck_assert_uint_eq(red.paths[0].start_bytes, 0);
+	ck_assert_uint_eq(rest.paths[0].size.bytes, MIB(45));
+	ck_assert_uint_eq(rest.paths[0].start_bytes, MIB(30));
+	ck_assert_uint_eq(rest.paths[1].size.bytes, MIB(15));
+	ck_assert_uint_eq(rest.paths[1].start_bytes, MIB(10));
+	share_free(&red);
+	share_free(&rest);
+	settings_free(&s);
+}
+END_TEST
+
+START_TEST(a_share_may_leave_tiers_out_and_strangers_may_be_refused)
+{
+	struct share red, b;
+
+	ck_assert_msg(load(SHARED "strangers: refuse\nstaging: 8MiB\ndomains:\n" RED
+				  "  - {name: b, users: [9], dram: 48MiB}\n") == 0,
+		      "%s", err.text);
+	ck_assert_uint_eq(share_count(&s), 2);
+	ck_assert_int_eq(share_make(&s, 0, &red, &err), 0);
+	ck_assert_int_eq(share_make(&s, 1, &b, &err), 0);
+	ck_assert_int_eq(b.settings.tiers.hbm.choice, -1);
+	ck_assert_ptr_null(settings_nvme_options(&b.settings));
+	ck_assert_uint_eq(red.settings.staging_bytes, MIB(2));
+	share_free(&red);
+	share_free(&b);
+	settings_free(&s);
+}
+END_TEST
+
+START_TEST(without_domains_one_has_everything)
+{
+	struct share all;
+
+	ck_assert_msg(load(SHARED) == 0, "%s", err.text);
+	ck_assert_uint_eq(share_count(&s), 1);
+	ck_assert_int_eq(share_make(&s, 0, &all, &err), 0);
+	ck_assert_ptr_eq(all.settings.tiers.hbm.config, s.tiers.hbm.config);
+	ck_assert_ptr_eq(all.settings.tiers.dram.config, s.tiers.dram.config);
+	ck_assert_ptr_eq(all.settings.tiers.nvme.paths.items, s.tiers.nvme.paths.items);
+	share_free(&all);
+	settings_free(&s);
+}
+END_TEST
+
 UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_full_configuration_arrives_whole, wrong_configurations_are_refused_by_name,
 	  a_socket_path_that_is_too_long_is_refused_at_once, staging_is_divided_without_rest,
-	  gpus_hand_to_each_other_through_staging, what_is_printed_loads_to_the_same)
+	  gpus_hand_to_each_other_through_staging,
+	  shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default,
+	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
+	  without_domains_one_has_everything, what_is_printed_loads_to_the_same)

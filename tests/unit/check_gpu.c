@@ -177,6 +177,29 @@ START_TEST(a_slab_comes_with_a_descriptor_and_goes_whole)
 }
 END_TEST
 
+/* The fake driver gives new memory with bytes that somebody left in it. */
+START_TEST(a_scrubbed_slab_comes_as_zeros_or_not_at_all)
+{
+	struct gpu_rig rig = { .seed = 1, .config.scrub = true };
+	struct gpu_rig plain = gpu_rig_new(1);
+	struct xfer x = { .op = XFER_BACK, .offset = RIG_SLAB, .bytes = RIG_SLAB };
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(gpu_rig_back(&plain, 0, 1), 0);
+	ck_assert(!gpu_rig_all(gpu_rig_memory(&plain), RIG_SLAB, 0));
+	gpu_rig_close(&plain);
+	ck_assert_int_eq(gpu_rig_open(&rig, 0, &err), 0);
+	ck_assert_int_eq(gpu_rig_back(&rig, 0, 1), 0);
+	ck_assert(gpu_rig_all(gpu_rig_memory(&rig), RIG_SLAB, 0));
+	fake_cuda_fail("cuMemcpyHtoDAsync", 3, CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_lt(gpu_rig_run(&rig, &x), 0);
+	ck_assert_uint_eq(fake_cuda_used_bytes(0), RIG_SLAB);
+	ck_assert_int_eq(gpu_rig_back(&rig, 1, 1), 0);
+	ck_assert(gpu_rig_all(gpu_rig_memory(&rig), 2 * RIG_SLAB, 0));
+	gpu_rig_close(&rig);
+}
+END_TEST
+
 START_TEST(a_full_device_is_no_memory_and_leaves_nothing_behind)
 {
 	struct gpu_rig full = { .seed = 1,
@@ -520,6 +543,7 @@ UNIT_MAIN_WITH(
 	sizes_that_do_not_fit_are_refused_with_both_numbers,
 	slabs_are_a_quarter_of_the_size_within_limits,
 	a_slab_comes_with_a_descriptor_and_goes_whole,
+	a_scrubbed_slab_comes_as_zeros_or_not_at_all,
 	a_full_device_is_no_memory_and_leaves_nothing_behind,
 	without_a_descriptor_there_is_no_slab_and_it_says_so,
 	a_slab_that_cannot_be_exported_is_not_kept, a_context_is_not_begun_with_too_few_descriptors,

@@ -3,6 +3,7 @@
 #include "tests/unit/server_rig.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +38,11 @@ static void loop_start(struct rig *rig, struct err *err)
 	const struct loop_work work = { .ctx = rig,
 					.turn = rig_turn,
 					.pending = rig_pending,
-					.awake = &segments_table(&rig->segments)->awake,
-					.done_wanted = &rig->done_wanted,
-					.turns = &stats->turns,
-					.sleeps = &stats->sleeps };
+					.sides = &rig->side,
+					.side_count = 1 };
 
+	rig->side = (struct loop_side){ &segments_table(&rig->segments)->awake, &rig->done_wanted,
+					&stats->turns, &stats->sleeps };
 	ck_assert_int_eq(loop_create(&work, &rig->loop, err), 0);
 }
 
@@ -67,6 +68,17 @@ static unsigned rig_arenas(struct server_arena *ret)
 	return 2;
 }
 
+/* The rig has one domain, for everybody who names none. */
+static struct server_domain *rig_domain_of(void *ctx, uid_t uid, const char *name, struct err *err)
+{
+	struct rig *rig = ctx;
+
+	if (name[0] == '\0')
+		return &rig->domain;
+	err_set(err, EPERM, "not for uid %u: %s", (unsigned)uid, name);
+	return NULL;
+}
+
 uint64_t rig_connections_max = 1024;
 
 void rig_start(struct rig *rig)
@@ -86,9 +98,14 @@ void rig_start(struct rig *rig)
 	loop_start(rig, &err);
 	params.socket_path = rig->socket;
 	params.loop = rig->loop;
-	params.engine = &fake_engine;
-	params.segments = &rig->segments;
-	params.arenas = rig_arenas(params.arena);
+	rig->domain.engine = &fake_engine;
+	rig->domain.segments = &rig->segments;
+	rig->domain.arenas = rig_arenas(rig->domain.arena);
+	params.ctx = rig;
+	params.domain_of = rig_domain_of;
+	params.domains = rig->domains;
+	params.domain_count = 1;
+	rig->domains[0] = &rig->domain;
 	ck_assert_msg(server_create(&params, &rig->rendezvous, &rig->server, &err) == 0, "%s",
 		      err.text);
 }

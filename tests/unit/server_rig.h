@@ -22,6 +22,8 @@ struct rig {
 	char directory[64], socket[96];
 	struct rendezvous rendezvous;
 	struct segments segments;
+	struct server_domain domain, *domains[1];
+	struct loop_side side;
 	struct loop *loop;
 	struct server *server;
 	_Atomic uint32_t done_wanted;

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "daemon/domain.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "daemon/connection.h"
+
+#define REAPS_A_TURN 256u /* of one lane */
+
+/* ---- users ---------------------------------------------------------------------------------- */
+
+static int user_find(const char *user, uid_t *ret, struct err *err)
+{
+	char *end, room[4096];
+	unsigned long number;
+	struct passwd entry, *found = NULL;
+
+	if (isdigit((unsigned char)user[0])) {
+		errno = 0;
+		number = strtoul(user, &end, 10);
+		if (*end != '\0' || errno != 0 || number >= (uid_t)-1)
+			return err_set(err, EINVAL, "'%s' is no user id", user);
+		*ret = (uid_t)number;
+		return 0;
+	}
+	if (getpwnam_r(user, &entry, room, sizeof(room), &found) != 0 || !found)
+		return err_set(err, EINVAL, "there is no user '%s' on this machine", user);
+	*ret = entry.pw_uid;
+	return 0;
+}
+
+static int users_find(struct domain *d, const struct config_list *list, struct err *err)
+{
+	const struct settings_user *users = list->items;
+	int rc = 0;
+
+	d->users = calloc(list->count, sizeof(*d->users));
+	if (!d->users)
+		return err_set(err, ENOMEM, "no memory");
+	for (size_t i = 0; rc == 0 && i < list->count; i++) {
+		uid_t uid;
+
+		rc = user_find(users[i].user, &uid, err);
+		if (rc == 0 && domain_has_user(d, uid))
+			rc = err_set(err, EINVAL, "uid %u stands twice", (unsigned)uid);
+		if (rc == 0)
+			d->users[d->user_count++] = uid;
+	}
+	return rc;
+}
+
+bool domain_has_user(const struct domain *d, uid_t uid)
+{
+	for (size_t i = 0; i < d->user_count; i++)
+		if (d->users[i] == uid)
+			return true;
+	return false;
+}
+
+/* ---- engine hooks --------------------------------------------------------------------------- */
+
+static void hook_submit(void *ctx, unsigned device, struct xfer *x)
+{
+	struct domain *d = ctx;
+
+	lanes_submit(&d->lanes, device, x);
+}
+
+static void hook_complete(void *ctx, struct holder *holder, uint32_t request, int result,
+			  uint64_t value, const char *text)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_complete(c, request, result, value, 0, text);
+}
+
+static void hook_holder_gone(void *ctx, struct holder *holder)
+{
+	server_holder_gone(holder);
+}
+
+static void hook_misbehaves(void *ctx, struct holder *holder, const char *text)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_break(c, text);
+}
+
+static void hook_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_slab_unmap(c, device, offset);
+}
+
+/* ---- engine --------------------------------------------------------------------------------- */
+
+static void params_fill(struct domain *d, struct engine_params *ret)
+{
+	const struct settings *s = &d->share.settings;
+
+	*ret = (struct engine_params){
+		.table = segments_table(&d->segments),
+		.tensors = d->segments.tensors,
+		.records = d->segments.records.base,
+		.device_count = d->devices.count,
+		.dram_zone_bytes = d->devices.zone_bytes,
+		.staging = d->devices.staging.base,
+		.staging_bytes = d->devices.engine_staging_bytes,
+		.watermark = { [TIER_KIND_HBM] = s->watermarks.hbm,
+			       [TIER_KIND_DRAM] = s->watermarks.dram,
+			       [TIER_KIND_NVME] = { 1000, 1000 } },
+		.linger_ns = s->linger_ns,
+		.stats = segments_stats(&d->segments),
+		.hooks = { .ctx = d,
+			   .submit = hook_submit,
+			   .complete = hook_complete,
+			   .holder_gone = hook_holder_gone,
+			   .misbehaves = hook_misbehaves,
+			   .slab_unmap = hook_slab_unmap },
+	};
+	memcpy(ret->devices, d->devices.tier, sizeof(ret->devices));
+	for (unsigned i = 0; i < ENGINE_CLASSES; i++)
+		ret->class_[i] = (struct engine_class){ policy_all[s->class_[i].policy.choice],
+							s->class_[i].policy.config,
+							s->class_[i].overcommit_permille };
+}
+
+static int engine_open(struct domain *d, struct err *err)
+{
+	struct engine_params params;
+
+	params_fill(d, &params);
+	return engine_create(&params, &d->engine, err);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static void done_came(struct loop_source *source, uint32_t events)
+{
+	/* Edge-triggered and never read: the turn reaps. */
+}
+
+struct loop_side domain_side(struct domain *d)
+{
+	struct stats_page *stats = segments_stats(&d->segments);
+
+	return (struct loop_side){ .awake = &segments_table(&d->segments)->awake,
+				   .done_wanted = &d->lanes.done_wanted,
+				   .turns = &stats->turns,
+				   .sleeps = &stats->sleeps };
+}
+
+bool domain_reap(struct domain *d, uint64_t now_ns)
+{
+	return lanes_reap(&d->lanes, d->engine, REAPS_A_TURN, now_ns) > 0;
+}
+
+uint64_t domain_turn(struct domain *d, uint64_t now_ns, uint64_t uptime_ns)
+{
+	uint64_t due_ns = engine_turn(d->engine, now_ns);
+
+	lanes_kick(&d->lanes);
+	atomic_store_explicit(&segments_stats(&d->segments)->uptime_ns, uptime_ns,
+			      memory_order_relaxed);
+	return due_ns;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err)
+{
+	struct domain *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d) {
+		err_set(err, ENOMEM, "domains: no memory");
+		return NULL;
+	}
+	d->segments.table = d->segments.stats = d->segments.records = (struct segment)SEGMENT_NONE;
+	d->devices.staging.fd = -1;
+	d->done.fd = d->lanes.done_fd = -1;
+	d->done.ready = done_came;
+	list_init(&d->lanes.refused);
+	d->is_default = share_is_default(whole, i);
+	rc = share_make(whole, i, &d->share, err);
+	if (rc == 0 && !d->is_default) {
+		const struct settings_domain *item = whole->domains.items;
+
+		rc = users_find(d, &item[i].users, err);
+		if (rc < 0)
+			err_prefix(err, "domains[%u].users", i);
+	}
+	if (rc == 0)
+		return d;
+	domain_destroy(d);
+	return NULL;
+}
+
+int domain_make_segments(struct domain *d, struct err *err)
+{
+	uint32_t tensors = (uint32_t)d->share.settings.tensors;
+
+	return segments_create(tensors, engine_records_bytes(tensors), &d->segments, err);
+}
+
+int domain_open_devices(struct domain *d, struct err *err)
+{
+	bool several = d->share.settings.domains.count > 0;
+	int rc;
+
+	if (several)
+		log_info(TIER, "domain %s:", d->share.name);
+	rc = devices_open(&d->share.settings, &d->devices, err);
+	return rc < 0 && several ? err_prefix(err, "domain %s", d->share.name) : rc;
+}
+
+int domain_start(struct domain *d, struct loop *loop, struct err *err)
+{
+	int rc = lanes_start(d->devices.tier, d->devices.count, &d->lanes, err);
+
+	if (rc == 0)
+		rc = engine_open(d, err);
+	if (rc == 0)
+		rc = loop_add(loop, &d->done, d->lanes.done_fd, EPOLLIN | EPOLLET, err);
+	if (rc < 0)
+		return rc;
+	d->loop = loop;
+	rc = devices_arenas(&d->devices, d->served.arena, err);
+	if (rc < 0)
+		return rc;
+	d->served.arenas = (unsigned)rc;
+	d->served.engine = d->engine;
+	d->served.segments = &d->segments;
+	devices_tell(&d->devices, segments_stats(&d->segments));
+	return 0;
+}
+
+void domain_drain(struct domain *d)
+{
+	if (d->engine)
+		lanes_drain(&d->lanes, d->engine);
+}
+
+void domain_end_engine(struct domain *d)
+{
+	if (d->engine)
+		engine_destroy(d->engine);
+	d->engine = NULL;
+}
+
+void domain_destroy(struct domain *d)
+{
+	if (!d)
+		return;
+	ASSERT(!d->engine);
+	if (d->loop)
+		loop_remove(d->loop, &d->done);
+	lanes_stop(&d->lanes);
+	devices_close(&d->devices);
+	segments_destroy(&d->segments);
+	share_free(&d->share);
+	free(d->users);
+	free(d);
+}
