@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "libclient/connect.h"
 #include "libclient/error.h"
 #include "libclient/info.h"
 #include "libclient/request.h"
@@ -172,6 +173,12 @@ int admin_mark(struct tierd *t)
 		return rc;
 	rc = request_run(t, &c, REQUEST_NEVER);
 	return rc < 0 ? rc : 0;
+}
+
+int admin_open(const char *socket_path, const char *name_space, const char *domain,
+	       struct tierd **ret)
+{
+	return open_in_domain(socket_path, name_space, domain, 0, ret);
 }
 
 const struct stats_page *admin_stats_page(struct tierd *t)

@@ -10,6 +10,10 @@
 #include "libclient/protocol/stats_page.h"
 #include "libclient/tierd.h"
 
+/* tierd_open() in a domain of this name (NULL: one's own), which root and the daemon's user may
+ * choose. */
+int admin_open(const char *socket_path, const char *name_space, const char *domain,
+	       struct tierd **ret);
 /* Calls `each` for every tensor of the domain, in the order of their indices, names filled. A value
  * other than 0 from `each` ends it and is returned. */
 int admin_list(struct tierd *t, int (*each)(void *ctx, const struct tierd_info *info), void *ctx);

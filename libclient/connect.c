@@ -177,19 +177,34 @@ static int check_reply(const struct hello_reply *r, const char *path, unsigned f
 	return 0;
 }
 
-int connect_hello(int socket_fd, const char *path, const char *name_space, struct hello_reply *ret,
-		  struct hello_fds *ret_fds, struct err *err)
+/* Who names no domain says what a daemon of any minor understands. */
+static size_t hello_fill(const char *name_space, const char *domain, struct hello_request *ret)
 {
-	struct hello_request hello = { .magic = PROTOCOL_MAGIC,
+	*ret = (struct hello_request){ .magic = PROTOCOL_MAGIC,
 				       .major = PROTOCOL_MAJOR,
-				       .minor = PROTOCOL_MINOR };
+				       .minor = PROTOCOL_MINOR,
+				       .name_space_bytes = (uint32_t)strlen(name_space) };
+	memcpy(ret->name_space, name_space, ret->name_space_bytes);
+	if (domain == NULL)
+		return HELLO_REQUEST_BYTES_LEAST;
+	memcpy(ret->domain, domain, strlen(domain));
+	return sizeof(*ret);
+}
+
+int connect_hello(int socket_fd, const char *path, const char *name_space, const char *domain,
+		  struct hello_reply *ret, struct hello_fds *ret_fds, struct err *err)
+{
+	struct hello_request hello;
 	uint64_t deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
+	size_t bytes;
 	int rc;
 
-	hello.name_space_bytes = (uint32_t)strlen(name_space);
-	memcpy(hello.name_space, name_space, hello.name_space_bytes);
+	if (domain != NULL && strlen(domain) >= sizeof(hello.domain))
+		return err_set(err, ENAMETOOLONG, "a domain of %zu bytes, at most %zu",
+			       strlen(domain), sizeof(hello.domain) - 1);
+	bytes = hello_fill(name_space, domain, &hello);
 	/* A refused connection may hold its answer already though sending fails. */
-	if (send(socket_fd, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 && errno != EPIPE)
+	if (send(socket_fd, &hello, bytes, MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return err_set(err, errno, "%s: %s", path, strerror(errno));
 	rc = wait_readable(socket_fd, path, deadline_ns, err);
 	if (rc < 0)

@@ -79,7 +79,7 @@ static void close_fds(struct hello_fds *fds)
 }
 
 static int client_connect(struct tierd *t, const char *path, const char *name_space,
-			  struct err *err)
+			  const char *domain, struct err *err)
 {
 	struct hello_reply reply;
 	struct hello_fds fds = { .count = 0 };
@@ -91,7 +91,7 @@ static int client_connect(struct tierd *t, const char *path, const char *name_sp
 	rc = connect_socket(path, &t->socket_fd, err);
 	if (rc < 0)
 		return rc;
-	rc = connect_hello(t->socket_fd, path, name_space, &reply, &fds, err);
+	rc = connect_hello(t->socket_fd, path, name_space, domain, &reply, &fds, err);
 	if (rc < 0)
 		return rc;
 	rc = map_segments(t, &reply, &fds, err);
@@ -118,7 +118,8 @@ static void client_free(struct tierd *t)
 	munmap(t, sizeof(*t));
 }
 
-int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, struct tierd **ret)
+int open_in_domain(const char *socket_path, const char *name_space, const char *domain,
+		   uint64_t flags, struct tierd **ret)
 {
 	struct err *err = error_slot();
 	char path[SOCKET_PATH_BYTES];
@@ -143,13 +144,18 @@ int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, 
 	if (t == NULL)
 		return err->code;
 	t->no_thread = (flags & TIERD_NO_THREAD) != 0;
-	rc = client_connect(t, path, name_space, err);
+	rc = client_connect(t, path, name_space, domain, err);
 	if (rc < 0) {
 		client_free(t);
 		return rc;
 	}
 	*ret = t;
 	return 0;
+}
+
+int tierd_open(const char *socket_path, const char *name_space, uint64_t flags, struct tierd **ret)
+{
+	return open_in_domain(socket_path, name_space, NULL, flags, ret);
 }
 
 /* After the last unmapping: the daemon may take the bytes back without waiting for our end. */

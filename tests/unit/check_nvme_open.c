@@ -471,6 +471,42 @@ START_TEST(a_device_is_taken_once_and_its_ends_stay_as_they_were)
 }
 END_TEST
 
+/* Shares of one device: the first claims it, the next one begins where that ends. */
+START_TEST(shares_of_a_device_stand_side_by_side)
+{
+	struct rig rig, second;
+	uint32_t crc;
+	int fd;
+
+	if (!loop_rig(&rig, 512, &fd))
+		return;
+	rig_init(&second);
+	free(second.config.path.path);
+	second.config.path = (struct nvme_path){ strdup(rig.config.path.path),
+						 { .bytes = MIB(40) + KIB(4) },
+						 MIB(16) };
+	rig_start(&rig);
+	refused(&second, EINVAL, "41943040 bytes on the device");
+	second.config.path.size.bytes = MIB(40);
+	rig_start(&second);
+	/* The last block of one, the first of the other. */
+	rig_fill(rig.host, MIB(1), 1);
+	ck_assert_int_eq(rig_write(&rig, MIB(15), rig.host, MIB(1), &crc), 0);
+	rig_fill(second.host, MIB(1), 2);
+	ck_assert_int_eq(rig_write(&second, 0, second.host, MIB(1), &crc), 0);
+	ck_assert_int_eq(pread(fd, second.host, MIB(1), (off_t)(NVME_DEVICE_EDGE + MIB(15))),
+			 MIB(1));
+	ck_assert_mem_eq(second.host, rig.host, MIB(1));
+	rig_fill(rig.host, MIB(1), 2);
+	ck_assert_int_eq(pread(fd, second.host, MIB(1), (off_t)(NVME_DEVICE_EDGE + MIB(16))),
+			 MIB(1));
+	ck_assert_mem_eq(second.host, rig.host, MIB(1));
+	rig_stop(&second);
+	rig_end(&second);
+	loop_end(&rig, fd);
+}
+END_TEST
+
 START_TEST(a_device_that_holds_something_is_refused_by_name)
 {
 	unsigned char block[4096] = { 0 };
@@ -503,4 +539,5 @@ UNIT_MAIN("nvme_open", paths_that_cannot_be_used_are_refused_with_the_reason,
 	  a_full_disk_fails_the_write_and_recovers, more_than_is_free_is_refused,
 	  a_device_with_4096_byte_sectors_is_addressed_by_them,
 	  a_device_is_taken_once_and_its_ends_stay_as_they_were,
+	  shares_of_a_device_stand_side_by_side,
 	  a_device_that_holds_something_is_refused_by_name)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "libclient/admin.h"
 #include "libclient/tierd.h"
 #include "tools/tierctl/json.h"
 
@@ -85,7 +86,7 @@ int command_misused(const struct arguments *a, const char *sentence)
 
 int command_connect(const struct arguments *a, struct tierd **ret)
 {
-	int rc = tierd_open(a->socket, NAME_SPACE, 0, ret);
+	int rc = admin_open(a->socket, NAME_SPACE, a->domain, ret);
 
 	return rc < 0 ? command_failed(a, rc, tierd_error(NULL)) : STATUS_OK;
 }

@@ -24,6 +24,8 @@ enum status {
 	X(S, socket, "socket", "PATH", true,                                                      \
 	  "the daemon's socket; else $TIERD_SOCKET, $XDG_RUNTIME_DIR/tierd.sock, "                \
 	  "/run/tierd/tierd.sock")                                                                \
+	X(D, domain, "domain", "NAME", true,                                                      \
+	  "the domain to look at, for root and the daemon's own user; else that of the caller")   \
 	X(J, json, "json", NULL, true, "JSON instead of text, one object a line, errors as well") \
 	X(H, help, "help", NULL, true, "what a command does")                                     \
 	X(V, version, "version", NULL, true, "the version of tierctl")                            \
