@@ -24,20 +24,23 @@ enum {
 /* Flags that a hit may carry; any other needs a closer look. */
 #define WORD0_IGNORED ((uint64_t)FLAG_LARGE << 48)
 
-/* An UNFILLED front is for the writer that discards, and for those of this client after it. */
-static inline int try_flags(uint64_t word0, uint64_t slot, uint32_t access)
+/* An UNFILLED front is for the writer that discards, and for those of this client after it. The
+ * daemon cleared `filled` before it published this front, so the own slot is read after word0: what
+ * stood there when the pin was raised may have been said of a front before it. */
+static inline int try_flags(uint64_t word0, const pin_slot *slot, uint32_t access)
 {
 	if (word0_flags(word0) & FLAG_DOOMED)
 		return TRY_STALE;
-	if ((word0_flags(word0) & FLAG_UNFILLED) && !(access & TIERD_DISCARD) &&
-	    !(slot & PIN_FILLED))
+	if ((word0_flags(word0) & FLAG_UNFILLED) && !(access & TIERD_DISCARD) && slot != NULL &&
+	    !(atomic_load_explicit(slot, memory_order_relaxed) & PIN_FILLED))
 		return TRY_MISS;
 	return TRY_HIT;
 }
 
-/* What word0 says to somebody who wants this generation at this place; `slot` is the own slot. */
-static inline int try_word0(uint64_t word0, uint32_t generation, uint8_t place, uint64_t slot,
-			    uint32_t access)
+/* What word0 says to somebody who wants this generation at this place. `slot`: the own one, under a
+ * pin; NULL: the first look, to which an UNFILLED front may be a hit. */
+static inline int try_word0(uint64_t word0, uint32_t generation, uint8_t place,
+			    const pin_slot *slot, uint32_t access)
 {
 	if (likely((word0 & ~WORD0_IGNORED) == word0_make(generation, STATE_RESIDENT, place, 0)))
 		return TRY_HIT;
@@ -48,15 +51,26 @@ static inline int try_word0(uint64_t word0, uint32_t generation, uint8_t place, 
 	return try_flags(word0, slot, access);
 }
 
+/* The second look, under the pin: the one that decides. Whoever misses is unpinned. */
+static inline int try_pinned(uint64_t word0, pin_slot *slot, tierd_tensor h, uint8_t place,
+			     uint32_t access)
+{
+	int rc = try_word0(word0, h.generation, place, slot, access);
+	uint64_t old;
+
+	if (unlikely(rc != TRY_HIT))
+		pin_lower(slot, access, &old);
+	return rc;
+}
+
 /* Raises the pin if the tensor is there, else leaves the counts as they were. The first look spares
- * a miss its pin (and a writer's miss a false `written`); the second, after the exchange, decides.
- * `index` is in range. */
+ * a miss its pin (and a writer's miss a false `written`). `index` is in range. */
 static inline int try_pin(struct tierd *t, tierd_tensor h, uint8_t place, uint32_t access)
 {
 	struct descriptor *d = &t->hot.descriptors[h.index];
 	pin_slot *slot = &t->hot.slots[h.index];
 	uint64_t word0 = atomic_load_explicit(&d->word0, memory_order_relaxed), old;
-	int rc = try_word0(word0, h.generation, place, PIN_FILLED, access);
+	int rc = try_word0(word0, h.generation, place, NULL, access);
 
 	if (unlikely(rc != TRY_HIT))
 		return rc;
@@ -64,10 +78,7 @@ static inline int try_pin(struct tierd *t, tierd_tensor h, uint8_t place, uint32
 		return TRY_FULL;
 	/* Pairs with the daemon's exchange to EVICTING before it reads the slots. */
 	word0 = atomic_load_explicit(&d->word0, memory_order_seq_cst);
-	rc = try_word0(word0, h.generation, place, old, access);
-	if (unlikely(rc != TRY_HIT))
-		pin_lower(slot, access, &old);
-	return rc;
+	return try_pinned(word0, slot, h, place, access);
 }
 
 /* For somebody whose stream waits FILLING is as good as RESIDENT. */
@@ -86,18 +97,15 @@ static inline int try_pin_filling(struct tierd *t, tierd_tensor h, uint8_t place
 	struct descriptor *d = &t->hot.descriptors[h.index];
 	pin_slot *slot = &t->hot.slots[h.index];
 	uint64_t word0 = atomic_load_explicit(&d->word0, memory_order_relaxed), old;
-	int rc = try_word0(filling_will_do(word0), h.generation, place, PIN_FILLED, access);
+	int rc = try_word0(filling_will_do(word0), h.generation, place, NULL, access);
 
 	if (rc != TRY_HIT)
 		return rc;
 	if (!pin_raise(slot, access, &old))
 		return TRY_FULL;
 	word0 = atomic_load_explicit(&d->word0, memory_order_seq_cst);
-	rc = try_word0(filling_will_do(word0), h.generation, place, old, access);
-	if (rc != TRY_HIT)
-		pin_lower(slot, access, &old);
 	*ret_filling = word0_state(word0) == STATE_FILLING;
-	return rc;
+	return try_pinned(filling_will_do(word0), slot, h, place, access);
 }
 
 /* Under the own pin: says that this writer fills an UNFILLED front. Only once the acquire is sure

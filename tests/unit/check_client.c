@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "libclient/acquire.h"
 #include "libclient/client.h"
 #include "libclient/protocol/pin.h"
 #include "tests/unit/fake_daemon.h"
@@ -215,6 +216,31 @@ START_TEST(an_unfilled_front_is_a_hit_for_its_writer_only)
 }
 END_TEST
 
+/* Between a reader's pin and its second look another front comes, UNFILLED: what its client once
+ * said of an earlier one does not let it in. */
+START_TEST(what_was_filled_before_is_no_key_to_an_unfilled_front)
+{
+	uint64_t word0, old;
+	pin_slot *slot;
+
+	begin();
+	slot = &fake.slots[1];
+	atomic_store(slot, PIN_FILLED);
+	ck_assert(pin_raise(slot, TIERD_READ, &old));
+	atomic_fetch_and(slot, ~PIN_FILLED);
+	fake_tensor(&fake, 1, 5, STATE_RESIDENT, PROTOCOL_PLACE_HOST, FLAG_UNFILLED, 1000);
+	word0 = atomic_load(&fake.descriptors[1].word0);
+	ck_assert_int_eq(try_pinned(word0, slot, one, PROTOCOL_PLACE_HOST, TIERD_READ), TRY_MISS);
+	expect_slot(1, 0);
+	atomic_store(slot, PIN_FILLED);
+	ck_assert(pin_raise(slot, TIERD_READ, &old));
+	ck_assert_int_eq(try_pinned(word0, slot, one, PROTOCOL_PLACE_HOST, TIERD_READ), TRY_HIT);
+	expect_slot(1, PIN_FILLED | PIN_ONE);
+	atomic_store(slot, 0);
+	end();
+}
+END_TEST
+
 static bool refuse(struct fake *f, const struct sq_entry *e)
 {
 	if (e->opcode != OP_ACQUIRE)
@@ -409,6 +435,7 @@ UNIT_MAIN("client", a_hit_pins_the_slot_and_points_into_the_arena,
 	  stale_and_wild_handles_are_refused_without_a_request, bad_arguments_have_names,
 	  a_descriptor_outside_its_arena_is_no_pointer,
 	  an_unfilled_front_is_a_hit_for_its_writer_only,
+	  what_was_filled_before_is_no_key_to_an_unfilled_front,
 	  an_unfilled_front_is_a_miss_for_all_others_and_filled_stays_down,
 	  the_log_tells_of_every_use_and_wakes_a_sleeping_daemon_once,
 	  threads_give_their_logs_back_when_they_end,
