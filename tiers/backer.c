@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/guard.h"
 
 /* Waits for an xfer; NULL: the end. */
 static struct xfer *take(struct backer *b)
@@ -67,11 +66,12 @@ static void *backer_main(void *arg)
 /* Signals are the control thread's business, as in lanes. */
 static int thread_start(struct backer *b, const char *name, struct err *err)
 {
-	sigset_t was;
+	sigset_t all, was;
 	char comm[16];
 	int r;
 
-	guard_block_signals(&was);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
 	r = pthread_create(&b->thread, NULL, backer_main, b);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (r != 0)

@@ -16,7 +16,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/guard.h"
 #include "base/log.h"
 
 #define LANE_MAGIC 0x6c616e65u
@@ -242,14 +241,15 @@ static void lane_free(struct lane *lane)
 	free(lane);
 }
 
-/* Signals are the control thread's business: a lane starts with those of others blocked. */
+/* Signals are the control thread's business: a lane starts with all of them blocked. */
 static int thread_start(struct lane *lane, struct err *err)
 {
-	sigset_t was;
+	sigset_t all, was;
 	char name[16];
 	int r;
 
-	guard_block_signals(&was);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
 	r = pthread_create(&lane->thread, NULL, lane_main, lane);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (r != 0)

@@ -182,14 +182,13 @@ static int run(struct parsed *p, const struct command *c, int words)
 		OPTIONS(X)
 #undef X
 			0u;
-	int most = c->operand != NULL ? 1 : 0, least = most > 0 && c->operand[0] != '[' ? 1 : 0;
-	int operands = p->word_count - words;
+	int operands = c->operand != NULL ? 1 : 0;
 	unsigned extra = p->given & ~(for_all | c->options);
 	char sentence[512];
 
-	if (operands < least || operands > most) {
+	if (p->word_count - words != operands) {
 		snprintf(sentence, sizeof(sentence), "%s: takes %s%s", c->name,
-			 most > 0 ? "one " : "no operand", most > 0 ? c->operand : "");
+			 operands ? "one " : "no operand", operands ? c->operand : "");
 		return command_misused(&p->arguments, sentence);
 	}
 	if (extra != 0) {
@@ -197,7 +196,7 @@ static int run(struct parsed *p, const struct command *c, int words)
 			 options[__builtin_ctz(extra)].name);
 		return command_misused(&p->arguments, sentence);
 	}
-	if (operands > 0)
+	if (operands)
 		p->arguments.operand = p->words[words];
 	return c->run(&p->arguments);
 }

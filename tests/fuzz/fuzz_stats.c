@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Any bytes as a stats page, and one that changes while it is read: by the library and by `tierctl
+ * status`, whose text steers no terminal and whose JSON is one value. The linker leads tierctl to
+ * this page and not to a daemon.
+ */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "libclient/client.h"
+#include "tests/fuzz/fuzz.h"
+#include "tools/tierctl/command.h"
+#include "tools/tierctl/page.h"
+
+#define NAP_US      30
+#define PATIENCE_NS (20 * NS_PER_MS) /* readers try for longer before they take what there is */
+#define DEPTH_MAX   64u
+
+static struct stats_page page;
+static struct tierd *reader; /* of `page` */
+
+int __wrap_command_connect(const struct arguments *a, struct tierd **ret);
+void __wrap_tierd_close(struct tierd *t);
+
+int __wrap_command_connect(const struct arguments *a, struct tierd **ret)
+{
+	*ret = reader;
+	return STATUS_OK;
+}
+
+void __wrap_tierd_close(struct tierd *t)
+{
+	ASSERT(t == reader);
+}
+
+static void reader_make(void)
+{
+	reader = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*reader), CACHE_LINE));
+	ASSERT(reader != NULL);
+	memset((void *)reader, 0, sizeof(*reader));
+	atomic_store(&reader->hot.count, 1);
+	reader->pid = getpid();
+	reader->stats.base = &page;
+	reader->stats.bytes = sizeof(page);
+}
+
+/* ---- a page that changes -------------------------------------------------------------------- */
+
+/* From `uptime_ns` on to the last before `chosen` all is words, in the page and in a snapshot. */
+#define WORDS_OF(type) ((offsetof(type, chosen) - offsetof(type, uptime_ns)) / 8)
+
+static _Atomic uint64_t *words(void)
+{
+	return &page.uptime_ns;
+}
+
+/* As the daemon would: odd while it writes. Each time all words have the next number. */
+static void *writer_main(void *arg)
+{
+	const _Atomic bool *stop = arg;
+
+	for (uint64_t n = 1; !atomic_load(stop); n++) {
+		atomic_store(&page.sequence, 2 * n - 1);
+		for (size_t i = 0; i < WORDS_OF(struct stats_page); i++)
+			atomic_store_explicit(&words()[i], n, memory_order_release);
+		atomic_store_explicit(&page.sequence, 2 * n, memory_order_release);
+		usleep(NAP_US);
+	}
+	return NULL;
+}
+
+/* Any bytes at any place and time, of the input. */
+struct scribble {
+	_Atomic bool stop;
+	struct fuzz_bytes bytes;
+};
+
+static void *scribble_main(void *arg)
+{
+	struct scribble *s = arg;
+	struct fuzz_bytes b = s->bytes;
+	_Atomic uint8_t *to = (_Atomic uint8_t *)&page;
+
+	while (!atomic_load(&s->stop)) {
+		size_t at;
+
+		if (fuzz_ended(&b))
+			b = s->bytes;
+		at = fuzz_number(&b, 2) % sizeof(page);
+		/* A sequence that never stands still costs readers all their tries. */
+		if (at / 8 != offsetof(struct stats_page, sequence) / 8)
+			atomic_store_explicit(&to[at], fuzz_u8(&b), memory_order_relaxed);
+	}
+	return NULL;
+}
+
+static void check_consistent(void)
+{
+	uint64_t begin_ns = clock_now_ns();
+	const uint64_t *read;
+	struct page snapshot;
+	struct tierd_stats stats;
+
+	page_read(&page, &snapshot);
+	ASSERT(tierd_stats(reader, &stats) == 0);
+	if (clock_now_ns() - begin_ns > PATIENCE_NS)
+		return;
+	read = &snapshot.uptime_ns;
+	for (size_t i = 0; i < WORDS_OF(struct page); i++)
+		ASSERT(read[i] == read[0]);
+	ASSERT(stats.committed_bytes == stats.log_lost && stats.misses == stats.log_lost);
+	for (unsigned i = 0; i < STATS_TIERS; i++)
+		ASSERT(stats.tier[i].peak_bytes == stats.log_lost);
+}
+
+static void read_beside_a_writer(void)
+{
+	_Atomic bool stop = false;
+	pthread_t writer;
+
+	memset((void *)&page, 0, sizeof(page));
+	ASSERT(pthread_create(&writer, NULL, writer_main, (void *)&stop) == 0);
+	for (unsigned i = 0; i < 8; i++)
+		check_consistent();
+	atomic_store(&stop, true);
+	ASSERT(pthread_join(writer, NULL) == 0);
+}
+
+/* ---- what is shown -------------------------------------------------------------------------- */
+
+/* The end of the JSON value at `s`, NULL: there is none. */
+static const char *json_end(const char *s, unsigned depth)
+{
+	char close = *s == '{' ? '}' : ']';
+
+	if (*s == '"') {
+		for (s++; *s != '"'; s += 1 + (*s == '\\'))
+			if (*s == '\0' || iscntrl((unsigned char)*s))
+				return NULL;
+		return s + 1;
+	}
+	if (*s != '{' && *s != '[') {
+		size_t n = strspn(s, "0123456789.-+eEtrufalsn");
+
+		return n > 0 ? s + n : NULL;
+	}
+	if (depth == DEPTH_MAX || *++s == close)
+		return depth == DEPTH_MAX ? NULL : s + 1;
+	for (;; s++) {
+		if (close == '}') {
+			if (*s != '"' || (s = json_end(s, depth + 1)) == NULL || *s++ != ':')
+				return NULL;
+		}
+		s = json_end(s, depth + 1);
+		if (s == NULL || *s != ',')
+			return s != NULL && *s == close ? s + 1 : NULL;
+	}
+}
+
+static void show(const char *interval, bool json)
+{
+	struct arguments a = { .interval = interval, .json = json ? "" : NULL, .all = "" };
+	FILE *before = stdout;
+	char *text = NULL;
+	const char *end;
+	size_t bytes;
+
+	stdout = open_memstream(&text, &bytes);
+	ASSERT(stdout != NULL);
+	ASSERT(status_run(&a) == STATUS_OK);
+	ASSERT(fclose(stdout) == 0);
+	stdout = before;
+	for (size_t i = 0; i < bytes; i++)
+		ASSERT(!iscntrl((unsigned char)text[i]) || text[i] == '\n');
+	if (json) {
+		end = json_end(text, 0);
+		ASSERT(end != NULL && end[0] == '\n' && end[1] == '\0');
+	}
+	free(text);
+}
+
+static void read_any(struct fuzz_bytes *b, bool beside)
+{
+	struct scribble s = { .bytes = *b };
+	struct tierd_stats stats;
+	pthread_t thread;
+
+	memset((void *)&page, 0, sizeof(page));
+	for (size_t at = 0; at < sizeof(page) && !fuzz_ended(b);) {
+		uint8_t op = fuzz_u8(b);
+
+		if (op < 128) { /* a run of the same; a page is longer than an input */
+			size_t n = MIN((size_t)op * 16 + 1, sizeof(page) - at);
+
+			memset((char *)&page + at, fuzz_u8(b), n);
+			at += n;
+		} else {
+			at += fuzz_copy(b, (char *)&page + at,
+					MIN((size_t)op - 127, sizeof(page) - at));
+		}
+	}
+	atomic_fetch_and(&page.sequence, ~1ull); /* likewise an odd one */
+	beside = beside && s.bytes.at != s.bytes.end;
+	if (beside)
+		ASSERT(pthread_create(&thread, NULL, scribble_main, &s) == 0);
+	ASSERT(tierd_stats(reader, &stats) == 0);
+	show("0", false);
+	show("0.000001", true);
+	atomic_store(&s.stop, true);
+	if (beside)
+		ASSERT(pthread_join(thread, NULL) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct fuzz_bytes b = { data, data + bytes };
+	uint8_t how = fuzz_u8(&b);
+
+	if (reader == NULL)
+		reader_make();
+	read_any(&b, how % 4 == 0);
+	if (how % 16 == 0)
+		read_beside_a_writer();
+	fuzz_count("documents", 1);
+	return 0;
+}
