@@ -240,6 +240,15 @@ void connection_wake(struct connection *c)
 		syscall(SYS_futex, &h->cq_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void connection_cut_off(struct connection *c, const char *why)
+{
+	for (uint32_t id = 0; id < SQ_ENTRIES; id++)
+		if (connection_is_outstanding(c, id))
+			connection_complete(c, id, -EIO, 0, 0, why);
+	connection_wake(c);
+	connection_stop(c, why);
+}
+
 /* ---- submissions ---------------------------------------------------------------------------- */
 
 /* False: the client broke the protocol and was dropped. */

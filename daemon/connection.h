@@ -73,6 +73,9 @@ void connection_greeted(struct connection *c);
 void connection_stop(struct connection *c, const char *why);
 void connection_die(struct connection *c, uint64_t now_ns);
 
+/* The same after it was told -EIO and `why` for all that it waits for. */
+void connection_cut_off(struct connection *c, const char *why);
+
 /* Takes at most `budget` ring entries, fewer where they take long; returns how many. */
 unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns);
 size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns, uint64_t *lost);

@@ -120,11 +120,26 @@ static bool reap_all(struct daemon *d, uint64_t now_ns)
 	return progress;
 }
 
+/* What its clients did to their own memory ends with them. */
+static void cut_off_damaged(struct daemon *d)
+{
+	for (unsigned i = 0; i < d->domains; i++) {
+		struct server_domain *served = d->served[i];
+		const char *why = served->cut_off ? NULL : domain_damage(d->domain[i]);
+
+		if (!why)
+			continue;
+		log_error(MAIN, "%s; it is served no more until tierd is started again", why);
+		server_cut_off(d->server, served, why);
+	}
+}
+
 static bool daemon_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 	struct daemon *d = ctx;
 	bool progress = reap_all(d, now_ns);
 
+	cut_off_damaged(d);
 	progress |= server_turn(d->server, now_ns, ret_next_ns);
 	for (unsigned i = 0; i < d->domains; i++) {
 		uint64_t due_ns = domain_turn(d->domain[i], now_ns, now_ns - d->begin_ns);

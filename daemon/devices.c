@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "tiers/limits.h"
 #include "tiers/topo.h"
@@ -71,11 +72,10 @@ static void gpus_locate(struct devices *d)
 static int hbm_open(struct devices *d, const struct settings *s, struct err *err)
 {
 	const struct tier_ops *ops = settings_backend(TIER_KIND_HBM, &s->tiers.hbm);
-	sigset_t all, was;
+	sigset_t was;
 	int rc = 0;
 
-	sigfillset(&all);
-	ASSERT(pthread_sigmask(SIG_SETMASK, &all, &was) == 0);
+	guard_block_signals(&was);
 	if (ops)
 		rc = devices_open_of(d, ops, s->tiers.hbm.config, err);
 	ASSERT(pthread_sigmask(SIG_SETMASK, &was, NULL) == 0);
@@ -279,6 +279,17 @@ int devices_arenas(const struct devices *d, struct server_arena *ret, struct err
 		memcpy(ret[n++].uuid, token.uuid, sizeof(token.uuid));
 	}
 	return n;
+}
+
+const struct tier *devices_damaged(const struct devices *d)
+{
+	for (unsigned i = 0; i < d->count; i++) {
+		const struct tier_base *t = &d->tier[i]->base;
+
+		if (t->damaged && atomic_load_explicit(t->damaged, memory_order_relaxed))
+			return d->tier[i];
+	}
+	return NULL;
 }
 
 uint64_t devices_later_fds(const struct devices *d)

@@ -35,6 +35,8 @@ void devices_close(struct devices *devices);
 int devices_arenas(const struct devices *devices, struct server_arena *ret, struct err *err);
 /* Descriptors of the process that they may take from now on. */
 uint64_t devices_later_fds(const struct devices *devices);
+/* The first arena whose memory was found gone; NULL: none. */
+const struct tier *devices_damaged(const struct devices *devices);
 /* One line a device into the stats page. */
 void devices_tell(const struct devices *devices, struct stats_page *stats);
 

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -176,6 +177,19 @@ uint64_t domain_turn(struct domain *d, uint64_t now_ns, uint64_t uptime_ns)
 	atomic_store_explicit(&segments_stats(&d->segments)->uptime_ns, uptime_ns,
 			      memory_order_relaxed);
 	return due_ns;
+}
+
+const char *domain_damage(struct domain *d)
+{
+	const struct tier *t = devices_damaged(&d->devices);
+
+	if (!t)
+		return NULL;
+	if (d->damage[0] == '\0')
+		snprintf(d->damage, sizeof(d->damage),
+			 "domain %s is damaged: a client took memory of %.40s away", d->share.name,
+			 t->base.name);
+	return d->damage;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct domain {
 	struct loop *loop;
 	struct loop_source done;
 	struct server_domain served;
+	char damage[128]; /* what became of its memory, "": nothing */
 };
 
 /* Domain `i` of the configuration: its share and its users. NULL: `err` says why. */
@@ -42,6 +43,9 @@ int domain_start(struct domain *d, struct loop *loop, struct err *err);
 bool domain_reap(struct domain *d, uint64_t now_ns);
 /* The engine's turn, after that of the server; returns when the next one is due. */
 uint64_t domain_turn(struct domain *d, uint64_t now_ns, uint64_t uptime_ns);
+
+/* Why its memory is worth nothing any more; NULL: it is whole. */
+const char *domain_damage(struct domain *d);
 
 /* Transfers come back; the server has stopped. */
 void domain_drain(struct domain *d);

@@ -293,6 +293,8 @@ static int hello_accept(struct server *s, struct connection *c, const struct hel
 	c->domain = s->params.domain_of(s->params.ctx, c->uid, hello->domain, err);
 	if (!c->domain)
 		return err->code;
+	if (c->domain->cut_off)
+		return err_set(err, EIO, "%s", c->domain->cut_off);
 	rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
 	return rc < 0 ? rc : hello_answer(c, err);
 }
@@ -431,6 +433,19 @@ void server_destroy(struct server *s)
 	if (s->reserve_fd >= 0)
 		close(s->reserve_fd);
 	free(s);
+}
+
+void server_cut_off(struct server *s, struct server_domain *domain, const char *why)
+{
+	struct list *it;
+
+	domain->cut_off = why;
+	list_for_each (it, &s->connections) {
+		struct connection *c = list_entry(it, struct connection, link);
+
+		if (c->domain == domain && c->state == CONNECTION_SERVING)
+			connection_cut_off(c, why);
+	}
 }
 
 void server_holder_gone(struct holder *holder)

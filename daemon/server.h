@@ -37,7 +37,9 @@ struct server_domain {
 	const struct segments *segments;
 	struct server_arena arena[HELLO_ARENAS_MAX];
 	unsigned arenas;
-	unsigned clients; /* the server's: those that count against the caps */
+	/* The server's. */
+	unsigned clients;    /* those that count against the caps */
+	const char *cut_off; /* why nobody is served any more; NULL: they are */
 };
 
 #define CONNECTION_FDS 3 /* socket, pidfd, doorbell */
@@ -72,6 +74,10 @@ bool server_turn(struct server *server, uint64_t now_ns, uint64_t *next_ns);
 /* The end of a turn: wakes clients that have completions, frees those that are gone. */
 void server_turn_end(struct server *server);
 bool server_pending(const struct server *server, bool logs);
+
+/* Nobody of this domain is served any more: what its clients wait for is answered with -EIO and
+ * `why`, and so is who connects later. `why` stands as long as the server. */
+void server_cut_off(struct server *server, struct server_domain *domain, const char *why);
 
 unsigned server_clients(const struct server *server);
 /* Engine hooks end here: `holder` is gone from the engine. */

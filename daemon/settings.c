@@ -503,9 +503,29 @@ void settings_free(struct settings *s)
 	*s = (struct settings){ 0 };
 }
 
+static const char example[] =
+	"\n## Example\n"
+	"\n"
+	"Two users that share nothing, and everybody else, on a box with GPUs and two disks:\n"
+	"\n"
+	"    socket: /run/tierd/tierd.sock\n"
+	"    tiers:\n"
+	"      hbm:  {backend: cuda, size: 64GiB}       # of each GPU\n"
+	"      dram: {size: 256GiB}\n"
+	"      nvme:\n"
+	"        paths:\n"
+	"          - {path: /mnt/nvme0, size: 1TiB}     # an existing folder\n"
+	"          - {path: /mnt/nvme1, size: 1TiB}\n"
+	"    domains:\n"
+	"      - {name: red,  users: [1001], hbm: 16GiB, dram: 64GiB, nvme: 512GiB}\n"
+	"      - {name: blue, users: [1002], hbm: 16GiB, dram: 64GiB, nvme: 512GiB}\n"
+	"    classes:\n"
+	"      optimizer: {policy: pin_fraction, fraction: 60%}\n";
+
 void settings_reference(FILE *to)
 {
 	config_reference_units(to);
 	fputc('\n', to);
 	config_reference(settings_rows, to);
+	fputs(example, to);
 }

@@ -454,8 +454,8 @@ TIERD_API int tierd_prefetch(struct tierd *t, const tierd_tensor *tensors, size_
  * Says that tensors are not needed soon: they are the first to go when room is wanted, and are
  * written back beforehand. A pinned tensor stays.
  *
- * @return 0; -E2BIG n is over TIERD_BATCH_MAX; -ESTALE a handle was destroyed (the others are
- *         taken)
+ * @return 0; -E2BIG n is over TIERD_BATCH_MAX; -ESTALE a handle was destroyed; -EPERM one is of
+ *         another user's namespace, and this process is not root's (the others are taken)
  * Units: none.
  * Ownership: `tensors` is read during the call only.
  * Threads: any. Blocks until the daemon has taken note, not for the moves.

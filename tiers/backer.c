@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/guard.h"
 
 /* Waits for an xfer; NULL: the end. */
 static struct xfer *take(struct backer *b)
@@ -66,12 +67,11 @@ static void *backer_main(void *arg)
 /* Signals are the control thread's business, as in lanes. */
 static int thread_start(struct backer *b, const char *name, struct err *err)
 {
-	sigset_t all, was;
+	sigset_t was;
 	char comm[16];
 	int r;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &was);
+	guard_block_signals(&was);
 	r = pthread_create(&b->thread, NULL, backer_main, b);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (r != 0)

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/crc32c.h"
+#include "base/guard.h"
 
 /* Copy and CRC go over the bytes in pieces that stay in the L1 and L2 caches: the CRC then reads
  * what the copy has just put there, and costs next to nothing. */
@@ -98,13 +99,12 @@ static void *digest_main(void *arg)
 /* Signals are the control thread's business, as in lanes. */
 static int threads_start(struct digest *d, const char *name, unsigned threads)
 {
-	sigset_t all, was;
+	sigset_t was;
 	char comm[16];
 	int r = 0;
 
 	snprintf(comm, sizeof(comm), "sums %.10s", name);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &was);
+	guard_block_signals(&was);
 	for (; d->count < threads && r == 0; d->count += r == 0) {
 		r = pthread_create(&d->threads[d->count], NULL, digest_main, d);
 		if (r == 0)

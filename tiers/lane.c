@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/log.h"
 
 #define LANE_MAGIC 0x6c616e65u
@@ -241,15 +242,14 @@ static void lane_free(struct lane *lane)
 	free(lane);
 }
 
-/* Signals are the control thread's business: a lane starts with all of them blocked. */
+/* Signals are the control thread's business: a lane starts with those of others blocked. */
 static int thread_start(struct lane *lane, struct err *err)
 {
-	sigset_t all, was;
+	sigset_t was;
 	char name[16];
 	int r;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &was);
+	guard_block_signals(&was);
 	r = pthread_create(&lane->thread, NULL, lane_main, lane);
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (r != 0)

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/copy.h"
+#include "base/guard.h"
 #include "base/log.h"
 
 #define PIECE_BYTES  MIB(2) /* after which another xfer may be more urgent */
@@ -48,9 +49,11 @@ int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 	m->base.slab_bytes = m->arena.slab_bytes;
 	m->base.backed_bytes = m->backed = m->arena.first_bytes;
 	m->base.on_demand = options->on_demand;
+	m->base.damaged = &m->damaged;
 	m->opened_ns = clock_now_ns();
 	snprintf(m->base.name, sizeof(m->base.name), "%s", options->name);
 	snprintf(m->base.chosen, sizeof(m->base.chosen), "%s", m->arena.chosen);
+	guard_add(m->arena.base, m->arena.bytes, m->arena.page_bytes, &m->damaged);
 	*ret = m;
 	return 0;
 }
@@ -59,6 +62,7 @@ void mapped_close(struct tier *t)
 {
 	struct mapped_tier *m = mapped_of(t);
 
+	guard_remove(m->arena.base);
 	arena_destroy(&m->arena);
 	m->base.magic = 0;
 	free(m);

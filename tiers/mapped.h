@@ -16,6 +16,7 @@
 struct mapped_tier {
 	struct tier_base base;
 	struct arena arena;
+	_Atomic uint32_t damaged; /* clients punched holes that could not be filled */
 	/* Set before the lane starts. */
 	uint64_t rate;     /* bytes a second, 0: no limit */
 	uint64_t physical; /* bytes of slabs that can be there at once, 0: all */

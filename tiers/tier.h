@@ -8,6 +8,7 @@
 #ifndef TIERD_TIERS_TIER_H
 #define TIERD_TIERS_TIER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +90,8 @@ struct tier_base {
 	void *host_base;    /* where the daemon itself maps the arena; NULL for nvme */
 	uint32_t block;     /* nvme: largest single transfer, bytes; else 0: any */
 	uint32_t alignment; /* nvme: of offset and length on the device; 1 elsewhere */
+	/* Becomes 1 when memory of the arena was found gone (base/guard.h); NULL: cannot be. */
+	_Atomic uint32_t *damaged;
 	bool registered;    /* a device holds on to the pages (host_memory): no trim() */
 	/* Memory that comes and goes: slab i is [i * slab_bytes, + slab_bytes), the last one
 	 * perhaps shorter. 0: all of it is there as long as the tier is open. */

@@ -40,7 +40,7 @@ static uint32_t reasons_of_bytes(struct engine *e, uint32_t tensor, const struct
 {
 	uint32_t ret = 0;
 
-	if (r->sources & SOURCE_ZERO && !(r->flags & RECORD_LOST))
+	if ((r->sources & SOURCE_ZERO) && !(r->flags & RECORD_LOST) && !pins->written)
 		ret |= EXPLAIN_UNWRITTEN;
 	if (r->front == DEVICE_NONE)
 		return ret;
@@ -106,7 +106,8 @@ static void put_holders(const struct engine *e, const struct record *r, struct w
 		ret->held_ns = r->hold_until_ns - e->now_ns;
 	}
 	ret->used_ago_ns = e->now_ns - MIN(r->used_ns, e->now_ns);
-	ret->used_ago_steps = e->name_spaces[r->name_space].steps - r->used_step;
+	ret->steps = e->name_spaces[r->name_space].steps;
+	ret->used_ago_steps = ret->steps - r->used_step;
 }
 
 /* `number` as a whole one that all can read. */

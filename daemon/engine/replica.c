@@ -176,6 +176,8 @@ static void count_resident(struct engine *e, const struct record *r, uint8_t sou
 		n = sign > 0 ? n : (uint64_t)0 - n;
 		stat_add(STAT(e, tier[kind].resident_bytes), n);
 		stat_add(STAT(e, tier[kind].class_bytes[r->class_]), n);
+		if (sign < 0)
+			continue;
 		note_peak(e, kind);
 		note_class_peak(e, kind, r->class_);
 	}

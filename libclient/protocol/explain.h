@@ -57,7 +57,8 @@ struct wire_explain {
 	uint32_t reserved0;
 	uint64_t move_ns; /* since it began */
 	char policy[16];  /* the class's, ends with NUL */
-	uint64_t reserved[2];
+	uint64_t steps;   /* iterations of its namespace so far */
+	uint64_t reserved;
 };
 static_assert(sizeof(struct wire_explain) == 128, "");
 

@@ -27,7 +27,7 @@
 	"linger: 100ms\n"                        \
 	"tiers:\n"                               \
 	"  hbm: {backend: memory, size: 2MiB}\n" \
-	"  dram: {size: 8MiB}\n"                 \
+	"  dram: {size: 8MiB, huge_pages: off}\n" \
 	"  nvme: {paths: [{path: @NVME@, size: 48MiB}], block: 64KiB}\n"
 
 static struct system tierd_system;

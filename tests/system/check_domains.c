@@ -8,151 +8,16 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/compiler.h"
-#include "base/cuda.h"
 #include "libclient/admin.h"
-#include "tests/system/system.h"
+#include "tests/system/domain_rig.h"
 #include "tests/system/wire.h"
 
-#define RED      60001u
-#define BLUE     60002u
-#define STRANGER 60003u
-
-#define TIERS                                                                                 \
-	"tensors: 4Ki\n"                                                                      \
-	"linger: 100ms\n"                                                                     \
-	"tiers:\n"                                                                            \
-	"  hbm: {backend: memory, size: 24MiB}\n"                                             \
-	"  dram: {size: 24MiB}\n"                                                             \
-	"  nvme: {paths: [{path: @NVME@, size: 96MiB}], block: 64KiB}\n"                      \
-	"domains:\n"                                                                          \
-	"  - {name: red, users: [60001], hbm: 8MiB, dram: 8MiB, nvme: 16MiB}\n"
-#define TWO TIERS "  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 50%}\n"
-
-static struct system tierd_system;
-static struct system *const s = &tierd_system;
-
-/* What the processes of a test share. */
-struct board {
-	_Atomic unsigned step;
-	_Atomic unsigned kept; /* rounds in which the neighbour found its bytes */
-	_Atomic bool stop;
-	tierd_tensor red[4];
-};
-static struct board *board;
-
-/* A test's process is not that of Check: it says what was wrong and ends. */
-#define MUST(cond, ...)                                                  \
-	do {                                                             \
-		if (!(cond)) {                                           \
-			fprintf(stderr, "uid %u, line %d: ", getuid(), __LINE__); \
-			fprintf(stderr, __VA_ARGS__);                    \
-			fputc('\n', stderr);                             \
-			_exit(1);                                        \
-		}                                                        \
-	} while (0)
-
-static bool root_is_missing(void)
-{
-	if (geteuid() == 0)
-		return false;
-	fprintf(stderr, "skipped: clients of several users need root\n");
-	return true;
-}
-
-static void start(const char *config)
-{
-	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	ck_assert_ptr_ne(board, MAP_FAILED);
-	system_start(s, config);
-	/* Who may connect at all is another matter. */
-	ck_assert_int_eq(chmod(s->directory, 0711), 0);
-	ck_assert_int_eq(chmod(s->socket, 0666), 0);
-}
-
-static void stop(void)
-{
-	system_stop(s);
-	ck_assert_int_eq(munmap(board, sizeof(*board)), 0);
-}
-
-static void become(uid_t uid)
-{
-	const struct cuda *cuda;
-
-	/* The user may not be let into the folder where the driver is. */
-	if (getenv("TIERD_LIBCUDA"))
-		cuda_open(&cuda, NULL);
-	MUST(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
-		     setresuid(uid, uid, uid) == 0,
-	     "it cannot become another user: %m");
-}
-
-static struct tierd *enter(uid_t uid)
-{
-	struct tierd *t;
-
-	become(uid);
-	MUST(tierd_open(s->socket, "job", 0, &t) == 0, "open: %s", tierd_error(NULL));
-	return t;
-}
-
-static void reach(unsigned step)
-{
-	atomic_store(&board->step, step);
-}
-
-static void await(unsigned step)
-{
-	uint64_t end_ns = clock_now_ns() + 60 * NS_PER_S;
-
-	while (atomic_load(&board->step) < step) {
-		MUST(clock_now_ns() < end_ns, "step %u was never reached", step);
-		usleep(1000);
-	}
-}
-
-static tierd_tensor make(struct tierd *t, const char *name, uint64_t bytes)
-{
-	const struct tierd_spec spec = { .name = name, .ndim = 1, .shape = { bytes } };
-	tierd_tensor ret;
-
-	MUST(tierd_create(t, &spec, 1, &ret) == 0, "create: %s", tierd_error(t));
-	return ret;
-}
-
-static void fill(struct tierd *t, tierd_tensor x, int place, int byte)
-{
-	struct tierd_view v;
-
-	MUST(tierd_acquire(t, x, place, TIERD_WRITE | TIERD_DISCARD, -1, &v) == 0, "acquire: %s",
-	     tierd_error(t));
-	memset(v.data, byte, v.bytes);
-	tierd_release(t, &v);
-}
-
-static bool holds(struct tierd *t, tierd_tensor x, int place, int byte)
-{
-	struct tierd_view v;
-	bool all;
-
-	MUST(tierd_acquire(t, x, place, TIERD_READ, -1, &v) == 0, "acquire: %s", tierd_error(t));
-	all = system_bytes_are(v.data, (unsigned char)byte, v.bytes);
-	tierd_release(t, &v);
-	return all;
-}
+static struct system *const s = &domain_system;
 
 static int count_one(void *ctx, const struct tierd_info *info)
 {
@@ -172,47 +37,48 @@ static unsigned tensors_seen(struct tierd *t)
 
 static void red_has_names(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(RED);
+	struct tierd *t = domain_enter(RED);
+	const char *const names[ARRAY_SIZE(board->red)] = { "weights", "red alone" };
 	tierd_tensor found;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(board->red); i++)
-		board->red[i] = make(t, i == 0 ? "weights" : i == 1 ? "red alone" : NULL, MIB(1));
+		board->red[i] = domain_make(t, names[i], MIB(1));
 	for (unsigned i = 0; i < ARRAY_SIZE(board->red); i++)
-		fill(t, board->red[i], i % 2 ? 0 : TIERD_HOST, 0x11);
-	reach(1);
-	await(2);
+		domain_fill(t, board->red[i], i % 2 ? 0 : TIERD_HOST, 0x11);
+	domain_reach(1);
+	domain_await(2);
 	MUST(tensors_seen(t) == ARRAY_SIZE(board->red), "it sees tensors of others");
 	MUST(tierd_lookup(t, "blue alone", &found) == -ENOENT, "a name of the other domain");
 	for (unsigned i = 0; i < ARRAY_SIZE(board->red); i++)
-		MUST(holds(t, board->red[i], i % 2 ? TIERD_HOST : 0, 0x11), "bytes differ");
+		MUST(domain_holds(t, board->red[i], i % 2 ? TIERD_HOST : 0, 0x11), "bytes differ");
 	tierd_close(t);
 }
 
 static void blue_has_the_same_names(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(BLUE);
+	struct tierd *t = domain_enter(BLUE);
 	tierd_tensor own, found;
 	struct tierd_view v;
 	int rc;
 
-	await(1);
+	domain_await(1);
 	MUST(tensors_seen(t) == 0, "it sees tensors of others");
 	MUST(tierd_lookup(t, "weights", &found) == -ENOENT, "a name of the other domain");
 	MUST(tierd_acquire(t, board->red[0], TIERD_HOST, TIERD_READ, 0, &v) == -ESTALE,
 	     "a handle of the other domain");
-	own = make(t, "weights", MIB(1));
-	make(t, "blue alone", 4096);
-	MUST(holds(t, own, TIERD_HOST, 0), "a new tensor is not zeros");
-	fill(t, own, TIERD_HOST, 0x22);
+	own = domain_make(t, "weights", MIB(1));
+	domain_make(t, "blue alone", 4096);
+	MUST(domain_holds(t, own, TIERD_HOST, 0), "a new tensor is not zeros");
+	domain_fill(t, own, TIERD_HOST, 0x22);
 	/* The first handles of both are the same numbers and mean different tensors. */
-	MUST(own.index == board->red[0].index && holds(t, own, 0, 0x22), "bytes differ");
+	MUST(own.index == board->red[0].index && domain_holds(t, own, 0, 0x22), "bytes differ");
 	rc = tierd_acquire(t, board->red[3], 0, TIERD_WRITE, 0, &v);
 	MUST(rc == -ESTALE, "a handle of the other domain: %d", rc);
 	rc = tierd_copy_in(t, board->red[2], 0, "x", 1);
 	MUST(rc == -ESTALE, "a handle of the other domain: %d", rc);
 	rc = tierd_destroy(t, &board->red[2], 1);
 	MUST(rc == -ESTALE || rc == -EPERM, "a handle of the other domain: %d", rc);
-	reach(2);
+	domain_reach(2);
 	tierd_close(t);
 }
 
@@ -220,14 +86,14 @@ START_TEST(two_domains_see_neither_names_nor_handles_of_each_other)
 {
 	pid_t red, blue;
 
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start(TWO);
+	domain_start(DOMAIN_TWO);
 	red = system_child(red_has_names, s, NULL);
 	blue = system_child(blue_has_the_same_names, s, NULL);
 	system_child_end(s, blue, 60000);
 	system_child_end(s, red, 60000);
-	stop();
+	domain_stop();
 }
 END_TEST
 
@@ -241,7 +107,7 @@ static uint64_t limit(struct tierd *t, unsigned tier)
 static void fills_its_share(struct system *unused, void *arg)
 {
 	const struct tierd_spec spec = { .ndim = 1, .shape = { KIB(512) } };
-	struct tierd *t = enter(RED);
+	struct tierd *t = domain_enter(RED);
 	tierd_tensor x;
 	uint64_t bytes = 0;
 	int rc;
@@ -250,30 +116,30 @@ static void fills_its_share(struct system *unused, void *arg)
 	     "its tiers have %llu, %llu, %llu bytes", (unsigned long long)limit(t, 0),
 	     (unsigned long long)limit(t, 1), (unsigned long long)limit(t, 2));
 	while ((rc = tierd_create(t, &spec, 1, &x)) == 0) {
-		fill(t, x, bytes % MIB(1) ? 0 : TIERD_HOST, 0x33);
+		domain_fill(t, x, bytes % MIB(1) ? 0 : TIERD_HOST, 0x33);
 		bytes += KIB(512);
 	}
 	MUST(rc == -ENOSPC, "create: %s", tierd_error(t));
 	MUST(bytes > MIB(16) && bytes <= MIB(24), "it got %llu bytes", (unsigned long long)bytes);
-	reach(1);
-	await(2);
+	domain_reach(1);
+	domain_await(2);
 	tierd_close(t);
 }
 
 static void finds_its_own_untouched(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(BLUE);
+	struct tierd *t = domain_enter(BLUE);
 	tierd_tensor x[48];
 
-	await(1);
+	domain_await(1);
 	MUST(limit(t, 2) == MIB(48), "half of nvme is %llu", (unsigned long long)limit(t, 2));
 	for (unsigned i = 0; i < ARRAY_SIZE(x); i++) {
-		x[i] = make(t, NULL, MIB(1));
-		fill(t, x[i], i % 2 ? 0 : TIERD_HOST, (int)i);
+		x[i] = domain_make(t, NULL, MIB(1));
+		domain_fill(t, x[i], i % 2 ? 0 : TIERD_HOST, (int)i);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(x); i++)
-		MUST(holds(t, x[i], i % 2 ? TIERD_HOST : 0, (int)i), "bytes differ");
-	reach(2);
+		MUST(domain_holds(t, x[i], i % 2 ? TIERD_HOST : 0, (int)i), "bytes differ");
+	domain_reach(2);
 	tierd_close(t);
 }
 
@@ -281,14 +147,14 @@ START_TEST(a_full_domain_takes_nothing_from_another)
 {
 	pid_t red, blue;
 
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start(TWO);
+	domain_start(DOMAIN_TWO);
 	red = system_child(fills_its_share, s, NULL);
 	blue = system_child(finds_its_own_untouched, s, NULL);
 	system_child_end(s, blue, 60000);
 	system_child_end(s, red, 60000);
-	stop();
+	domain_stop();
 }
 END_TEST
 
@@ -299,7 +165,7 @@ static void is_refused(struct system *unused, void *arg)
 	struct tierd *t;
 	int rc;
 
-	become(STRANGER);
+	domain_become(STRANGER);
 	rc = tierd_open(s->socket, "job", 0, &t);
 	MUST(rc == -EACCES && strstr(tierd_error(NULL), "uid 60003 is in no domain"), "%d: %s", rc,
 	     tierd_error(NULL));
@@ -313,7 +179,7 @@ static void may_look_at_its_own(struct system *unused, void *arg)
 	struct tierd *t;
 	int rc;
 
-	become(RED);
+	domain_become(RED);
 	MUST(admin_open(s->socket, "job", "red", &t) == 0, "%s", tierd_error(NULL));
 	tierd_close(t);
 	/* Whether there is such a domain is nobody's business either. */
@@ -337,11 +203,11 @@ static void root_looks(const char *name, unsigned tensors)
 
 static void stays_with_a_tensor(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(RED);
+	struct tierd *t = domain_enter(RED);
 
-	make(t, "weights", 4096);
-	reach(1);
-	await(2);
+	domain_make(t, "weights", 4096);
+	domain_reach(1);
+	domain_await(2);
 	tierd_close(t);
 }
 
@@ -350,40 +216,40 @@ START_TEST(strangers_are_refused_and_root_looks_at_every_domain)
 	struct tierd *t;
 	pid_t red;
 
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start("strangers: refuse\n" TWO);
+	domain_start("strangers: refuse\n" DOMAIN_TWO);
 	system_child_end(s, system_child(is_refused, s, NULL), 20000);
 	system_child_end(s, system_child(may_look_at_its_own, s, NULL), 20000);
 	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), -EACCES);
 	ck_assert_int_eq(admin_open(s->socket, "job", "default", &t), -ENOENT);
 	red = system_child(stays_with_a_tensor, s, NULL);
-	await(1);
+	domain_await(1);
 	root_looks("red", 1);
 	root_looks("blue", 0);
-	reach(2);
+	domain_reach(2);
 	system_child_end(s, red, 20000);
-	stop();
+	domain_stop();
 }
 END_TEST
 
 static void gets_the_rest(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(STRANGER);
+	struct tierd *t = domain_enter(STRANGER);
 
 	MUST(limit(t, 0) == MIB(8) && limit(t, 2) == MIB(32), "its tiers have %llu, %llu bytes",
 	     (unsigned long long)limit(t, 0), (unsigned long long)limit(t, 2));
-	MUST(holds(t, make(t, NULL, MIB(1)), 0, 0), "a new tensor is not zeros");
+	MUST(domain_holds(t, domain_make(t, NULL, MIB(1)), 0, 0), "a new tensor is not zeros");
 	tierd_close(t);
 }
 
 START_TEST(strangers_share_what_is_left)
 {
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start(TWO);
+	domain_start(DOMAIN_TWO);
 	system_child_end(s, system_child(gets_the_rest, s, NULL), 20000);
-	stop();
+	domain_stop();
 }
 END_TEST
 
@@ -392,12 +258,12 @@ END_TEST
 /* Slab by slab, and back again. */
 static void leaves_its_bytes_on_the_gpu(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(RED);
+	struct tierd *t = domain_enter(RED);
 	tierd_tensor x[4];
 
 	for (unsigned i = 0; i < ARRAY_SIZE(x); i++) {
-		x[i] = make(t, NULL, MIB(1));
-		fill(t, x[i], 0, 0x5c);
+		x[i] = domain_make(t, NULL, MIB(1));
+		domain_fill(t, x[i], 0, 0x5c);
 	}
 	MUST(tierd_destroy(t, x, ARRAY_SIZE(x)) == 0, "destroy: %s", tierd_error(t));
 	MUST(tierd_trim(t) == 0, "trim: %s", tierd_error(t));
@@ -407,11 +273,11 @@ static void leaves_its_bytes_on_the_gpu(struct system *unused, void *arg)
 /* What a writer who discards finds is whatever was there. */
 static void finds_nothing_of_others(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(BLUE);
+	struct tierd *t = domain_enter(BLUE);
 	struct tierd_view v;
 
 	for (unsigned i = 0; i < 6; i++) {
-		tierd_tensor x = make(t, NULL, MIB(1));
+		tierd_tensor x = domain_make(t, NULL, MIB(1));
 
 		MUST(tierd_acquire(t, x, 0, TIERD_WRITE | TIERD_DISCARD, -1, &v) == 0,
 		     "acquire: %s", tierd_error(t));
@@ -423,14 +289,14 @@ static void finds_nothing_of_others(struct system *unused, void *arg)
 
 START_TEST(memory_of_a_gpu_comes_to_another_domain_as_zeros)
 {
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start(TWO);
+	domain_start(DOMAIN_TWO);
 	for (unsigned i = 0; i < 2; i++) {
 		system_child_end(s, system_child(leaves_its_bytes_on_the_gpu, s, NULL), 60000);
 		system_child_end(s, system_child(finds_nothing_of_others, s, NULL), 60000);
 	}
-	stop();
+	domain_stop();
 }
 END_TEST
 
@@ -438,56 +304,34 @@ END_TEST
 
 static void works_for_ever(struct system *unused, void *arg)
 {
-	struct tierd *t = enter(RED);
+	struct tierd *t = domain_enter(RED);
 	tierd_tensor x[12];
 
 	for (unsigned i = 0; i < ARRAY_SIZE(x); i++)
-		x[i] = make(t, NULL, MIB(1));
-	reach(1);
+		x[i] = domain_make(t, NULL, MIB(1));
+	domain_reach(1);
 	for (unsigned i = 0;; i++)
-		fill(t, x[i % ARRAY_SIZE(x)], i % 2 ? 0 : TIERD_HOST, (int)i);
-}
-
-static void keeps_its_bytes(struct system *unused, void *arg)
-{
-	struct tierd *t = enter(BLUE);
-	tierd_tensor x[20];
-
-	for (unsigned i = 0; i < ARRAY_SIZE(x); i++)
-		x[i] = make(t, NULL, MIB(1));
-	for (unsigned i = 0; i < ARRAY_SIZE(x); i++)
-		fill(t, x[i], TIERD_HOST, (int)i);
-	do {
-		for (unsigned i = 0; i < ARRAY_SIZE(x); i++)
-			MUST(holds(t, x[i], i % 2 ? TIERD_HOST : 0, (int)i), "bytes differ");
-		atomic_fetch_add(&board->kept, 1);
-	} while (!atomic_load(&board->stop));
-	tierd_close(t);
+		domain_fill(t, x[i % ARRAY_SIZE(x)], i % 2 ? 0 : TIERD_HOST, (int)i);
 }
 
 START_TEST(killed_clients_of_one_domain_do_not_disturb_another)
 {
 	pid_t red, blue;
 
-	if (root_is_missing())
+	if (domain_root_is_missing())
 		return;
-	start(TWO);
-	blue = system_child(keeps_its_bytes, s, NULL);
+	domain_start(DOMAIN_TWO);
+	blue = domain_neighbour();
 	for (unsigned i = 0; i < 10; i++) {
-		unsigned before = atomic_load(&board->kept);
-
-		reach(0);
+		domain_reach(0);
 		red = system_child(works_for_ever, s, NULL);
-		await(1);
-		for (uint64_t end = clock_now_ns() + 60 * NS_PER_S;
-		     atomic_load(&board->kept) < before + 2; usleep(1000))
-			ck_assert_uint_lt(clock_now_ns(), end);
+		domain_await(1);
+		domain_neighbour_goes_on();
 		kill(red, i % 2 ? SIGKILL : SIGTERM);
 		ck_assert_int_eq(waitpid(red, NULL, 0), red);
 	}
-	atomic_store(&board->stop, true);
-	system_child_end(s, blue, 60000);
-	stop();
+	domain_neighbour_end(blue);
+	domain_stop();
 }
 END_TEST
 

@@ -31,11 +31,46 @@ const struct command command_all[] = {
 	  "NAME is a tensor's name as it was given to tierd_create, or INDEX:GENERATION as `list`\n"
 	  "prints it, for tensors without a name. Every namespace that has the name is shown.",
 	  OPTION_N, show_run },
+	{ "why", "NAME", "where a tensor is, why, and who pins it",
+	  "NAME as for `show`. \"why\" is what the daemon itself would ask before it moved or\n"
+	  "dropped the tensor: what keeps it where it is, or that it goes when room is wanted and\n"
+	  "its turn comes. The policy's score is in bytes x seconds until needed, for each second\n"
+	  "that bringing it back costs; the highest goes first. Uses of threads without an access\n"
+	  "log (more than 64 in a process) are not counted in \"last used\".",
+	  OPTION_N, why_run },
+	{ "top", NULL, "bars of every tier, rates of every lane, stalls, and who waits for what",
+	  "Drawn anew every --interval seconds on a terminal, else one after the other; with\n"
+	  "--json, one object a line. In a bar P, G, O, A and X are valid bytes of parameters,\n"
+	  "gradients, optimizer state, activations and the rest, + is taken and not valid yet, .\n"
+	  "is free memory, and a blank has no memory yet. Rates are bytes a second; \"in\" is\n"
+	  "what the lane has written to its device, \"queue\" transfers that it has now. A\n"
+	  "second of stall a second is one client that waits all the time. Times in ns with\n"
+	  "--json, all else in bytes.",
+	  OPTION_I | OPTION_O, top_run },
+	{ "leaks", NULL, "tensors that stay pinned, and bytes that grow, step after step",
+	  "Waits until each job that calls tierd_step() has ended --steps iterations, --timeout\n"
+	  "seconds at most. Then it prints tensors that are pinned and were not acquired in the\n"
+	  "last --steps iterations of their namespace, and groups of tensors of one namespace,\n"
+	  "class and name prefix (the name up to its first digit) whose bytes, or pins, were more\n"
+	  "after every iteration. A job's iteration is that of its furthest client. An access log\n"
+	  "that was overrun makes a use look older than it is: then a line says so.",
+	  OPTION_N | OPTION_T | OPTION_W, leaks_run },
+	{ "peak", NULL, "the most that each tier has held, and of what",
+	  "Since the daemon's start or the last --mark, which is one for all who look. \"at the\n"
+	  "peak\" is what each class had in the tier when that held the most; \"own highest\" is\n"
+	  "the class's own, at whatever time.",
+	  OPTION_M, peak_run },
+	{ "evict", "[PATTERN]", "how many tensors were told that they are not needed soon",
+	  "A hint: their policies let them go before others, and what is dirty is written back\n"
+	  "now. PATTERN is of shell wildcards, against NAME and NAMESPACE/NAME. Only root may "
+	  "name\n"
+	  "tensors of another user's namespace.",
+	  OPTION_A | OPTION_N, evict_run },
 	{ "config check", "FILE", "what is wrong with a configuration",
 	  "Starts nothing and needs no daemon. It reads the file as tierd does, but looks at the\n"
 	  "file alone: whether this machine has the memory, the GPUs and the folders is seen when\n"
-	  "tierd starts.", 0,
-	  config_check_run },
+	  "tierd starts.",
+	  0, config_check_run },
 	{ "config show", "FILE", "a configuration with all defaults",
 	  "What is printed, with or without --json, is a configuration that means the same.", 0,
 	  config_show_run },

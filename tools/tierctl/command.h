@@ -30,9 +30,16 @@ enum status {
 	X(H, help, "help", NULL, true, "what a command does")                                     \
 	X(V, version, "version", NULL, true, "the version of tierctl")                            \
 	X(I, interval, "interval", "SECONDS", false,                                              \
-	  "time between the two samples that rates are made of; 0: no rates; default 1")          \
-	X(A, all, "all", NULL, false, "every counter of the daemon, with its meaning")            \
-	X(N, name_space, "namespace", "NAME", false, "only tensors of this namespace")
+	  "time between the samples that rates are made of; 0: no rates; default 1")              \
+	X(A, all, "all", NULL, false,                                                             \
+	  "status: every counter of the daemon, with its meaning; evict: every tensor")           \
+	X(N, name_space, "namespace", "NAME", false, "only tensors of this namespace")            \
+	X(O, once, "once", NULL, false, "one look, and not one after the other")                  \
+	X(T, steps, "steps", "N", false, "so many iterations (tierd_step()); default 5")          \
+	X(W, timeout, "timeout", "SECONDS", false, "how long to wait for them; default 60")       \
+	X(M, mark, "mark", NULL, false, "after that, peaks begin anew")                           \
+	X(C, config, "config", "FILE", false,                                                     \
+	  "the daemon's configuration; default /etc/tierd/tierd.yaml, if it is there")
 
 enum option_index {
 #define X(letter, member, name, argument, for_all, help) OPTION_INDEX_##letter,
@@ -58,7 +65,8 @@ struct arguments {
 
 struct command {
 	const char *name;    /* one word or two */
-	const char *operand; /* its name in the usage line, NULL: takes none */
+	const char *operand; /* its name in the usage line, "[NAME]": it may be missing; NULL:
+				takes none */
 	const char *help;    /* one line */
 	const char *text;    /* more, wrapped; "" */
 	unsigned options;    /* OPTION_* beside those for all */
@@ -71,6 +79,11 @@ extern const struct command command_all[];
 int status_run(const struct arguments *a);
 int list_run(const struct arguments *a);
 int show_run(const struct arguments *a);
+int why_run(const struct arguments *a);
+int top_run(const struct arguments *a);
+int leaks_run(const struct arguments *a);
+int peak_run(const struct arguments *a);
+int evict_run(const struct arguments *a);
 int config_check_run(const struct arguments *a);
 int config_show_run(const struct arguments *a);
 int config_reference_run(const struct arguments *a);

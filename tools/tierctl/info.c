@@ -29,34 +29,39 @@ static void json_place(struct json *j, const struct tierd_info *i)
 		json_i64(j, "place", i->place);
 }
 
+void info_json_members(struct json *j, const struct tierd_info *i)
+{
+	json_u64(j, "index", i->tensor.index);
+	json_u64(j, "generation", i->tensor.generation);
+	json_name(j, "namespace", i->name_space, strlen(i->name_space));
+	if (i->name[0] != '\0')
+		json_name(j, "name", i->name, strlen(i->name));
+	else
+		json_null(j, "name");
+	json_text(j, "class", text_class(i->class_));
+	json_text(j, "dtype", text_dtype(i->dtype));
+	json_open(j, "shape", '[');
+	for (uint32_t d = 0; d < i->ndim; d++)
+		json_u64(j, NULL, i->shape[d]);
+	json_close(j, ']');
+	json_u64(j, "bytes", i->bytes);
+	json_u64(j, "version", i->version);
+	json_text(j, "state", text_state(i->state));
+	json_place(j, i);
+	json_bool(j, "dirty", i->dirty != 0);
+	json_u64(j, "pins", i->pins);
+	json_open(j, "stored_bytes", '{');
+	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
+		json_u64(j, text_tiers[tier], i->stored_bytes[tier]);
+	json_close(j, '}');
+}
+
 void info_json(FILE *to, const struct tierd_info *i)
 {
 	struct json j = { to, false };
 
 	json_open(&j, NULL, '{');
-	json_u64(&j, "index", i->tensor.index);
-	json_u64(&j, "generation", i->tensor.generation);
-	json_name(&j, "namespace", i->name_space, strlen(i->name_space));
-	if (i->name[0] != '\0')
-		json_name(&j, "name", i->name, strlen(i->name));
-	else
-		json_null(&j, "name");
-	json_text(&j, "class", text_class(i->class_));
-	json_text(&j, "dtype", text_dtype(i->dtype));
-	json_open(&j, "shape", '[');
-	for (uint32_t d = 0; d < i->ndim; d++)
-		json_u64(&j, NULL, i->shape[d]);
-	json_close(&j, ']');
-	json_u64(&j, "bytes", i->bytes);
-	json_u64(&j, "version", i->version);
-	json_text(&j, "state", text_state(i->state));
-	json_place(&j, i);
-	json_bool(&j, "dirty", i->dirty != 0);
-	json_u64(&j, "pins", i->pins);
-	json_open(&j, "stored_bytes", '{');
-	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
-		json_u64(&j, text_tiers[tier], i->stored_bytes[tier]);
-	json_close(&j, '}');
+	info_json_members(&j, i);
 	json_close(&j, '}');
 	json_end(&j);
 }

@@ -182,13 +182,14 @@ static int run(struct parsed *p, const struct command *c, int words)
 		OPTIONS(X)
 #undef X
 			0u;
-	int operands = c->operand != NULL ? 1 : 0;
+	int most = c->operand != NULL ? 1 : 0, least = most > 0 && c->operand[0] != '[' ? 1 : 0;
+	int operands = p->word_count - words;
 	unsigned extra = p->given & ~(for_all | c->options);
 	char sentence[512];
 
-	if (p->word_count - words != operands) {
+	if (operands < least || operands > most) {
 		snprintf(sentence, sizeof(sentence), "%s: takes %s%s", c->name,
-			 operands ? "one " : "no operand", operands ? c->operand : "");
+			 most > 0 ? "one " : "no operand", most > 0 ? c->operand : "");
 		return command_misused(&p->arguments, sentence);
 	}
 	if (extra != 0) {
@@ -196,7 +197,7 @@ static int run(struct parsed *p, const struct command *c, int words)
 			 options[__builtin_ctz(extra)].name);
 		return command_misused(&p->arguments, sentence);
 	}
-	if (operands)
+	if (operands > 0)
 		p->arguments.operand = p->words[words];
 	return c->run(&p->arguments);
 }

@@ -15,13 +15,20 @@ static uint64_t get(const _Atomic uint64_t *counter)
 	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_acquire);
 }
 
+static void read_class(const struct stats_page *from, unsigned i, unsigned c, struct page_tier *ret)
+{
+	ret->class_bytes[c] = get(&from->tier[i].class_bytes[c]);
+	ret->class_peak_bytes[c] = get(&from->tier[i].class_peak_bytes[c]);
+	ret->at_peak_bytes[c] = get(&from->tier[i].at_peak_bytes[c]);
+}
+
 static void read_tier(const struct stats_page *from, unsigned i, struct page *ret)
 {
 #define X(name, unit, help) ret->tier[i].name = get(&from->tier[i].name);
 	STATS_PER_TIER(X)
 #undef X
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
-		ret->tier[i].class_bytes[c] = get(&from->tier[i].class_bytes[c]);
+		read_class(from, i, c, &ret->tier[i]);
 	for (unsigned to = 0; to < STATS_TIERS; to++) {
 		ret->moved_bytes[i][to] = get(&from->moved_bytes[i][to]);
 		for (unsigned c = 0; c < STATS_CLASSES; c++)
@@ -64,4 +71,9 @@ void page_read(const struct stats_page *from, struct page *ret)
 	memcpy(ret->chosen, from->chosen, sizeof(ret->chosen));
 	for (size_t i = 0; i < sizeof(ret->chosen) / sizeof(ret->chosen[0]); i++)
 		ret->chosen[i][sizeof(ret->chosen[i]) - 1] = '\0';
+}
+
+size_t page_device_bytes(const struct page *p, unsigned device)
+{
+	return device < STATS_DEVICES ? strcspn(p->chosen[device], ": ") : 0;
 }

@@ -5,13 +5,16 @@
 #ifndef TIERD_TIERCTL_PAGE_H
 #define TIERD_TIERCTL_PAGE_H
 
+#include <stddef.h>
+
 #include "libclient/protocol/stats_page.h"
 
 struct page_tier {
 #define X(name, unit, help) uint64_t name;
 	STATS_PER_TIER(X)
 #undef X
-	uint64_t class_bytes[STATS_CLASSES];
+	uint64_t class_bytes[STATS_CLASSES], class_peak_bytes[STATS_CLASSES];
+	uint64_t at_peak_bytes[STATS_CLASSES];
 };
 
 struct page_device {
@@ -35,5 +38,8 @@ struct page {
 
 /* Consistent, but for a daemon that died inside an update: then each number is right by itself. */
 void page_read(const struct stats_page *from, struct page *ret);
+
+/* The first word of chosen[device] is the device's name: so many bytes. 0: there is no such. */
+size_t page_device_bytes(const struct page *p, unsigned device);
 
 #endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A client that takes the memory of its domain away: on huge pages, of a pool that has no more, the
+ * daemon's next access would be its end. It is the end of that domain's service, and no other's.
+ * The pool of the machine is made larger for it, and smaller again.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "tests/system/domain_rig.h"
+#include "tests/system/wire.h"
+
+static struct system *const s = &domain_system;
+
+#define POOL      "/proc/sys/vm/nr_hugepages"
+#define POOL_FREE "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+static unsigned number_in(const char *path)
+{
+	unsigned n = 0;
+	FILE *f = fopen(path, "re");
+
+	if (f) {
+		n = fscanf(f, "%u", &n) == 1 ? n : 0;
+		fclose(f);
+	}
+	return n;
+}
+
+static void number_put(const char *path, unsigned n)
+{
+	FILE *f = fopen(path, "we");
+
+	if (f) {
+		fprintf(f, "%u\n", n);
+		fclose(f);
+	}
+}
+
+/* Pages of the pool beside those that are there: what comes back is closed to give them back, and
+ * so is it by our end, however we end. -1: they are not to be had. */
+static int pool_borrow(unsigned pages, pid_t *ret_guardian)
+{
+	unsigned was = number_in(POOL), want = was + pages;
+	int ends[2];
+	char nothing;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	*ret_guardian = fork();
+	ck_assert_int_ge(*ret_guardian, 0);
+	if (*ret_guardian == 0) {
+		/* Out of the group that is killed with a test that fails. */
+		setsid();
+		close(ends[1]);
+		while (read(ends[0], &nothing, 1) > 0)
+			;
+		number_put(POOL, was);
+		_exit(0);
+	}
+	close(ends[0]);
+	fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+	number_put(POOL, want);
+	if (number_in(POOL) >= want)
+		return ends[1];
+	close(ends[1]);
+	waitpid(*ret_guardian, NULL, 0);
+	return -1;
+}
+
+/* The pool has what is in use and not a page more. */
+static void pool_shrink(void)
+{
+	number_put(POOL, number_in(POOL) - number_in(POOL_FREE));
+}
+
+static void waits_for_the_damage(struct system *unused, void *arg)
+{
+	uint64_t end_ns = clock_now_ns() + 60 * NS_PER_S;
+	struct tierd *t = domain_enter(RED);
+	struct tierd_view v;
+	int rc = 0;
+
+	domain_reach(1);
+	domain_await(3);
+	/* Its own memory is not looked at: that would be its end. */
+	while (rc == 0) {
+		tierd_tensor x = domain_make(t, NULL, MIB(1));
+
+		rc = tierd_acquire(t, x, TIERD_HOST, TIERD_READ, 10 * (int64_t)NS_PER_S, &v);
+		if (rc == 0) {
+			tierd_release(t, &v);
+			rc = tierd_destroy(t, &x, 1);
+		}
+		MUST(clock_now_ns() < end_ns, "nobody was cut off");
+	}
+	MUST(rc == -EIO || rc == -EPIPE, "cut off with %d: %s", rc, tierd_error(t));
+	MUST(tierd_open(s->socket, "job", 0, &t) == -EIO &&
+		     strstr(tierd_error(NULL), "domain red is damaged"),
+	     "%s", tierd_error(NULL));
+	domain_reach(4);
+}
+
+static void punches_holes(struct system *unused, void *arg)
+{
+	struct wire w;
+	unsigned fd = HELLO_FDS;
+
+	domain_become(RED);
+	domain_await(1);
+	MUST(wire_open(s->socket, "job", &w) == 0, "open");
+	for (unsigned a = 0; a < w.reply.arenas; a++)
+		if (w.reply.arena[a].slab_bytes == 0)
+			MUST(fallocate(w.fds[fd++], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				       (off_t)w.reply.arena[a].bytes) == 0,
+			     "punch: %m");
+	domain_reach(2);
+	domain_await(4);
+}
+
+static void holes_are_punched(void)
+{
+	pid_t blue = domain_neighbour(), red, hostile;
+
+	red = system_child(waits_for_the_damage, s, NULL);
+	hostile = system_child(punches_holes, s, NULL);
+	domain_await(2);
+	pool_shrink();
+	domain_reach(3);
+	system_child_end(s, red, 60000);
+	system_child_end(s, hostile, 60000);
+	ck_assert(system_log_has(s, "domain red is damaged: a client took memory of dram away"));
+	domain_neighbour_goes_on();
+	domain_neighbour_end(blue);
+}
+
+START_TEST(holes_in_huge_pages_end_their_domain_and_no_other)
+{
+	pid_t guardian;
+	int pool;
+
+	if (domain_root_is_missing())
+		return;
+	pool = pool_borrow(16, &guardian);
+	if (pool < 0) {
+		fprintf(stderr, "skipped: there are no 32 MiB of huge pages\n");
+		return;
+	}
+	domain_start("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: memory, size: 16MiB}\n"
+	      "  dram: {size: 16MiB, huge_pages: require}\n"
+	      "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
+	      "strangers: refuse\n"
+	      "domains:\n"
+	      "  - {name: red, users: [60001], dram: 8MiB, nvme: 16MiB}\n"
+	      "  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 32MiB}\n");
+	holes_are_punched();
+	domain_stop();
+	close(pool);
+	waitpid(guardian, NULL, 0);
+}
+END_TEST
+
+UNIT_MAIN("domain_damage", holes_in_huge_pages_end_their_domain_and_no_other)

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an operator finds out with tierctl about a tierd that is at work: who waits for whom, why a
+ * tensor stays, what leaks, what was there at the peak.
+ */
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/system/client_rig.h"
+#include "tests/system/tierctl_rig.h"
+
+#define CONFIG                                     \
+	"tensors: 4Ki\n"                           \
+	"linger: 100ms\n"                          \
+	"tiers:\n"                                 \
+	"  hbm: {backend: memory, size: 8MiB}\n"   \
+	"  dram: {size: 16MiB, huge_pages: off}\n" \
+	"  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
+
+static void begin(void)
+{
+	system_start(s, CONFIG);
+	connect_as("job");
+}
+
+static const char *self(void)
+{
+	static char text[32];
+
+	snprintf(text, sizeof(text), "process %d ", (int)getpid());
+	return text;
+}
+
+START_TEST(why_names_the_pin_the_place_and_the_policy)
+{
+	tierd_tensor h;
+	struct tierd_view v;
+	char handle[32];
+
+	begin();
+	h = make_named("layer.0.w", MIB(1));
+	v = hold(h, TIERD_HOST, TIERD_WRITE);
+	ck_assert_int_eq(TIERCTL(s->socket, "why", "layer.0.w"), 0);
+	ck_assert(tierctl_says("job/layer.0.w"));
+	ck_assert(tierctl_says("resident on dram"));
+	ck_assert(tierctl_says("it stays: clients pin it"));
+	ck_assert(tierctl_says(self()));
+	ck_assert(tierctl_says("1 of them to write; it has written"));
+	ck_assert(tierctl_says("policy     lru"));
+	snprintf(handle, sizeof(handle), "%u:%u", h.index, h.generation);
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "why", handle), 0);
+	ck_assert(tierctl_says("\"reasons\":[\"PINNED\""));
+	ck_assert(tierctl_says("\"pinned_by\":[{\"pid\":"));
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_flush(t, &h, 1), 0);
+	ck_assert_int_eq(TIERCTL(s->socket, "why", "layer.0.w"), 0);
+	ck_assert(tierctl_says("a lower tier has the same bytes"));
+	ck_assert(tierctl_says("below the high watermark"));
+	ck_assert_ptr_null(strstr(tierctl_said, "clients pin it"));
+	ck_assert_int_eq(TIERCTL(s->socket, "why", "nosuch"), 1);
+	end();
+}
+END_TEST
+
+static void *ask_for_the_gpu(void *arg)
+{
+	tierd_tensor *h = arg;
+	struct tierd_view v;
+
+	ck_assert_int_eq(tierd_acquire(t, *h, 0, TIERD_READ, WAIT, &v), 0);
+	tierd_release(t, &v);
+	return NULL;
+}
+
+static bool waits_for_the_pin(void)
+{
+	ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	return strstr(tierctl_said, "job/held (") != NULL;
+}
+
+/* A pin of one process keeps another waiting, which top says of both. */
+START_TEST(top_shows_who_waits_for_whom)
+{
+	struct tierd_view v;
+	struct tierd *other, *mine;
+	tierd_tensor h;
+	pthread_t asker;
+
+	begin();
+	h = make_named("held", MIB(2));
+	fill(h, TIERD_HOST, 1);
+	v = hold(h, TIERD_HOST, TIERD_READ);
+	mine = t;
+	ck_assert_int_eq(tierd_open(s->socket, "asker", 0, &other), 0);
+	t = other;
+	ck_assert_int_eq(pthread_create(&asker, NULL, ask_for_the_gpu, &h), 0);
+	while (!waits_for_the_pin())
+		;
+	ck_assert(tierctl_says("asker acquire gpu0"));
+	ck_assert(tierctl_says(": a pin elsewhere of process "));
+	ck_assert(tierctl_says("1 waiting"));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "top", "--once", "--interval", "0.05"), 0);
+	ck_assert(tierctl_says("\"waits\":[{\"pid\":"));
+	ck_assert(tierctl_says("\"tensor\":\"held\""));
+	tierd_release(mine, &v);
+	ck_assert_int_eq(pthread_join(asker, NULL), 0);
+	tierd_close(other);
+	t = mine;
+	ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	ck_assert(tierctl_says("0 waiting"));
+	end();
+}
+END_TEST
+
+/* One line an interval, whole each, until nobody reads. */
+START_TEST(top_goes_on_until_it_is_ended)
+{
+	static const char *const words[] = { "--json", "top", "--interval", "0.05", NULL };
+	unsigned lines = 0;
+	char c;
+	pid_t pid;
+	int fd, status;
+
+	begin();
+	pid = tierctl_start(s->socket, words, &fd);
+	while (lines < 3) {
+		ck_assert_int_eq(read(fd, &c, 1), 1);
+		lines += c == '\n';
+	}
+	ck_assert_int_eq(kill(pid, SIGINT), 0);
+	close(fd);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFSIGNALED(status));
+	end();
+}
+END_TEST
+
+/* ---- leaks ---- */
+
+static _Atomic bool job_ends;
+
+/* Each iteration takes one more activation and never gives it back; one view was forgotten early
+ * on; the rest is as it should be. */
+static void *leaking_job(void *arg)
+{
+	const struct timespec iteration = { 0, 30 * 1000 * 1000 };
+	tierd_tensor weights = make_named("weights.0", KIB(64)), act;
+	char name[32];
+
+	for (unsigned i = 0; !atomic_load(&job_ends); i++) {
+		struct tierd_spec spec = {
+			.name = name, .class_ = TIERD_ACTIVATION, .ndim = 1, .shape = { 4096 }
+		};
+		tierd_tensor temporary;
+
+		snprintf(name, sizeof(name), "act.%u.out", i);
+		if (i < 500)
+			ck_assert_int_eq(tierd_create(t, &spec, 1, &act), 0);
+		temporary = make(8192);
+		fill(temporary, TIERD_HOST, 1);
+		fill(weights, TIERD_HOST, (int)(i & 0xff));
+		ck_assert_int_eq(tierd_destroy(t, &temporary, 1), 0);
+		ck_assert_int_eq(tierd_step(t), 0);
+		nanosleep(&iteration, NULL);
+	}
+	return NULL;
+}
+
+START_TEST(leaks_finds_what_was_planted_and_nothing_else)
+{
+	struct tierd_view v, held;
+	tierd_tensor forgotten, busy;
+	pthread_t job;
+
+	begin();
+	forgotten = make_named("grad.7", KIB(256));
+	v = hold(forgotten, TIERD_HOST, TIERD_WRITE);
+	busy = make_named("not.stepping", KIB(64));
+	held = hold(busy, TIERD_HOST, TIERD_READ);
+	tierd_release(t, &held);
+	ck_assert_int_eq(pthread_create(&job, NULL, leaking_job, NULL), 0);
+	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "6", "--timeout", "50"), 0);
+	ck_assert(tierctl_says("pinned for "));
+	ck_assert(tierctl_says("job/grad.7 ("));
+	ck_assert(tierctl_says(
+		"bytes that grow after every step, 6 of them: job/act.*, activation:"));
+	ck_assert_ptr_null(strstr(tierctl_said, "weights"));
+	ck_assert_ptr_null(strstr(tierctl_said, "unnamed"));
+	ck_assert_ptr_null(strstr(tierctl_said, "not.stepping"));
+	ck_assert_ptr_null(strstr(tierctl_said, "nothing found"));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "leaks", "--steps", "6"), 0);
+	ck_assert(tierctl_says("{\"leak\":\"pinned\""));
+	ck_assert(tierctl_says(
+		"{\"leak\":\"growing_bytes\",\"namespace\":\"job\",\"prefix\":\"act.\""));
+	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "3", "--namespace", "other",
+				 "--timeout", "0.2"),
+			 0);
+	ck_assert(tierctl_says("nothing found"));
+	atomic_store(&job_ends, true);
+	ck_assert_int_eq(pthread_join(job, NULL), 0);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+/* ---- peak, evict ---- */
+
+START_TEST(peak_says_what_was_there_and_a_mark_begins_anew)
+{
+	tierd_tensor a, b;
+
+	begin();
+	a = make_named("a", MIB(2));
+	b = make_named("b", MIB(3));
+	fill(a, TIERD_HOST, 1);
+	fill(b, TIERD_HOST, 2);
+	ck_assert_int_eq(tierd_destroy(t, &b, 1), 0);
+	ck_assert_int_eq(TIERCTL(s->socket, "peak"), 0);
+	ck_assert(tierctl_says("since the start"));
+	ck_assert(tierctl_says("dram   5.0 MiB"));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "peak", "--mark"), 0);
+	ck_assert(tierctl_says("\"marked\":false"));
+	ck_assert(tierctl_says("\"peak_bytes\":5242880,"));
+	ck_assert(tierctl_says("\"at_peak_bytes\":{\"parameter\":5242880,"));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "peak"), 0);
+	ck_assert(tierctl_says("\"marked\":true"));
+	ck_assert(tierctl_says("\"peak_bytes\":2097152,"));
+	end();
+}
+END_TEST
+
+START_TEST(evict_writes_back_what_the_pattern_names)
+{
+	tierd_tensor a[2], b;
+	struct tierd_info info;
+
+	begin();
+	a[0] = make_named("layer.0", KIB(64));
+	a[1] = make_named("layer.1", KIB(64));
+	b = make_named("head", KIB(64));
+	fill(a[0], TIERD_HOST, 1);
+	fill(a[1], TIERD_HOST, 1);
+	fill(b, TIERD_HOST, 1);
+	ck_assert_int_eq(TIERCTL(s->socket, "evict", "layer.*"), 0);
+	ck_assert(tierctl_says("2 tensors, 128.0 KiB"));
+	for (unsigned i = 0; i < 2; i++)
+		do
+			ck_assert_int_eq(tierd_stat(t, a[i], &info), 0);
+		while (info.dirty);
+	ck_assert_int_eq(tierd_stat(t, b, &info), 0);
+	ck_assert_uint_eq(info.dirty, 1);
+	ck_assert_int_eq(TIERCTL(s->socket, "why", "layer.0"), 0);
+	ck_assert(tierctl_says("a client said that it is not needed soon"));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "evict", "--all"), 0);
+	ck_assert(tierctl_says("{\"tensors\":3,\"bytes\":196608}"));
+	ck_assert_int_eq(TIERCTL(s->socket, "evict"), 2);
+	ck_assert_int_eq(TIERCTL(s->socket, "evict", "--all", "x"), 2);
+	ck_assert_int_eq(TIERCTL(s->socket, "evict", "nosuch*"), 1);
+	end();
+}
+END_TEST
+
+UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_waits_for_whom,
+	  top_goes_on_until_it_is_ended, leaks_finds_what_was_planted_and_nothing_else,
+	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names)

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tierctl evict: says of tensors that they are not needed soon.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/admin.h"
+#include "tools/tierctl/command.h"
+#include "tools/tierctl/json.h"
+#include "tools/tierctl/text.h"
+
+struct picked {
+	const struct arguments *arguments;
+	tierd_tensor *tensors;
+	size_t count, room;
+	uint64_t bytes;
+};
+
+static bool matches(const struct arguments *a, const struct tierd_info *i)
+{
+	char whole[2 * TIERD_NAME_MAX + 2];
+
+	if (a->name_space != NULL && strcmp(i->name_space, a->name_space) != 0)
+		return false;
+	if (a->all != NULL)
+		return true;
+	snprintf(whole, sizeof(whole), "%s/%s", i->name_space, i->name);
+	return i->name[0] != '\0' &&
+	       (fnmatch(a->operand, i->name, 0) == 0 || fnmatch(a->operand, whole, 0) == 0);
+}
+
+static int pick(void *ctx, const struct tierd_info *i)
+{
+	struct picked *p = ctx;
+
+	if (!matches(p->arguments, i))
+		return 0;
+	if (p->count == p->room) {
+		size_t room = p->room > 0 ? 2 * p->room : 1024;
+		tierd_tensor *grown = reallocarray(p->tensors, room, sizeof(*grown));
+
+		if (grown == NULL)
+			return -ENOMEM;
+		p->tensors = grown;
+		p->room = room;
+	}
+	p->tensors[p->count++] = i->tensor;
+	p->bytes += i->bytes;
+	return 0;
+}
+
+/* A batch is taken as far as it goes; one that was destroyed meanwhile is none any more. */
+static int hint(struct tierd *t, const struct picked *p)
+{
+	int rc = 0;
+
+	for (size_t at = 0; at < p->count && (rc == 0 || rc == -ESTALE); at += TIERD_BATCH_MAX) {
+		size_t n = p->count - at;
+
+		rc = tierd_evict(t, p->tensors + at, n < TIERD_BATCH_MAX ? n : TIERD_BATCH_MAX);
+	}
+	return rc == -ESTALE ? 0 : rc;
+}
+
+static void say(const struct arguments *a, const struct picked *p)
+{
+	struct json j = { stdout, false };
+	char bytes[TEXT_ROOM];
+
+	if (a->json == NULL) {
+		printf("%zu tensors, %s: told that they are not needed soon\n", p->count,
+		       text_bytes(p->bytes, bytes));
+		return;
+	}
+	json_open(&j, NULL, '{');
+	json_u64(&j, "tensors", p->count);
+	json_u64(&j, "bytes", p->bytes);
+	json_close(&j, '}');
+	json_end(&j);
+}
+
+static int run(const struct arguments *a, struct tierd *t, struct picked *p)
+{
+	char sentence[512];
+	int rc = admin_list(t, pick, p);
+
+	if (rc == -ENOMEM)
+		return command_failed(a, rc, "no memory for so many tensors");
+	if (rc == 0 && p->count == 0) {
+		snprintf(sentence, sizeof(sentence), "%s: no such tensor",
+			 a->operand != NULL ? a->operand : "--all");
+		return command_failed(a, -ENOENT, sentence);
+	}
+	if (rc == 0)
+		rc = hint(t, p);
+	if (rc < 0)
+		return command_failed(a, rc, tierd_error(t));
+	say(a, p);
+	return STATUS_OK;
+}
+
+int evict_run(const struct arguments *a)
+{
+	struct picked p = { .arguments = a };
+	struct tierd *t;
+	int status;
+
+	if ((a->operand == NULL) == (a->all == NULL))
+		return command_misused(a, "evict: takes a PATTERN or --all, and not both");
+	status = command_connect(a, &t);
+	if (status != STATUS_OK)
+		return status;
+	status = run(a, t, &p);
+	tierd_close(t);
+	free(p.tensors);
+	return status;
+}
