@@ -16,6 +16,7 @@
 #include "base/nofile.h"
 #include "daemon/domain.h"
 #include "daemon/loop.h"
+#include "daemon/metrics.h"
 #include "daemon/notify.h"
 #include "daemon/rendezvous.h"
 #include "daemon/server.h"
@@ -31,6 +32,7 @@ struct daemon {
 	unsigned domains;
 	struct loop *loop;
 	struct server *server;
+	struct metrics *metrics; /* NULL: there is no listener */
 	struct loop_source signals;
 	int signal_fd;
 	uint64_t begin_ns;
@@ -278,6 +280,7 @@ static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *e
 
 	for (unsigned i = 0; i < d->domains; i++)
 		later += devices_later_fds(&d->domain[i]->devices);
+	later += d->metrics ? METRICS_FDS : 0;
 	if (rc == 0)
 		rc = nofile_divide(&n, later, CONNECTION_FDS, &shares, err);
 	if (rc < 0)
@@ -296,6 +299,18 @@ static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *e
 			 (unsigned long long)most);
 	*ret = shares.clients;
 	return 0;
+}
+
+static int metrics_open(struct daemon *d, struct err *err)
+{
+	struct metrics_domain of[DOMAINS_MAX];
+
+	if (d->settings->metrics.listen == NULL)
+		return 0;
+	for (unsigned i = 0; i < d->domains; i++)
+		of[i] = (struct metrics_domain){ d->domain[i]->share.name,
+						 segments_stats(&d->domain[i]->segments) };
+	return metrics_start(d->settings->metrics.listen, of, d->domains, &d->metrics, err);
 }
 
 static int server_open(struct daemon *d, struct err *err)
@@ -355,6 +370,8 @@ static int daemon_start(struct daemon *d, struct err *err)
 		rc = signals_to_loop(d, err);
 	for (unsigned i = 0; rc == 0 && i < d->domains; i++)
 		rc = domain_start(d->domain[i], d->loop, err);
+	if (rc == 0)
+		rc = metrics_open(d, err);
 	if (rc == 0)
 		rc = server_open(d, err);
 	return rc;
@@ -422,6 +439,7 @@ void daemon_destroy(struct daemon *d)
 	for (unsigned i = 0; i < d->domains; i++)
 		domain_end_engine(d->domain[i]);
 	check_set_panic_hook(NULL, NULL);
+	metrics_stop(d->metrics); /* it reads pages of domains */
 	server_destroy(d->server);
 	/* In reverse: what the first of them claimed is given back last. */
 	while (d->domains > 0)

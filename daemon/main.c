@@ -170,6 +170,10 @@ static int serve(const struct settings *settings)
 	int rc;
 
 	config_each_size(settings_rows, settings, say_size, NULL);
+	if (settings->core_dumps && prctl(PR_SET_DUMPABLE, 1) < 0) {
+		err_set(&err, errno, "prctl: %s", strerror(errno));
+		return failed(&err, STATUS_FAILED);
+	}
 	rc = daemon_create(settings, &daemon, &err);
 	if (rc < 0)
 		return failed(&err, status_of_start(rc));

@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "config.h"
+#include "daemon/address.h"
 #include "daemon/share.h"
 #include "tiers/dram.h"
 #include "tiers/memory.h"
@@ -208,6 +210,17 @@ static const struct config_sub domain_sub = { .rows = domain_rows,
 					      .size = sizeof(struct settings_domain) };
 static const char *const strangers_names[] = { "default", "refuse", NULL };
 
+static const struct config_row metrics_rows[] = {
+	{ "listen", CONFIG_TEXT, AT(settings_metrics, listen), NULL, NULL, NULL, 0,
+	  "ADDRESS:PORT of an HTTP listener with all counters for Prometheus, below /metrics: "
+	  "127.0.0.1:9477. Whoever reaches it may read. Not set: there is none.", NULL, NULL },
+	{ "beyond_loopback", CONFIG_BOOL, AT(settings_metrics, beyond_loopback), "false", NULL,
+	  NULL, 0, "Whether `listen` may be an address that other machines reach.", NULL, NULL },
+	CONFIG_END,
+};
+static const struct config_sub metrics_sub = { .rows = metrics_rows,
+					       .size = sizeof(struct settings_metrics) };
+
 const struct config_row settings_rows[] = {
 	{ "socket", CONFIG_PATH, AT(settings, socket), "/run/tierd/tierd.sock", NULL, NULL, 0,
 	  "Where clients find the daemon; at most 107 bytes. A lock file stands beside it. Its "
@@ -246,6 +259,12 @@ const struct config_row settings_rows[] = {
 	  "What users in no domain get: the default domain, which has what the others leave, or "
 	  "a refusal, and then what is left is not taken.",
 	  strangers_names, NULL },
+	{ "metrics", CONFIG_MAP, AT(settings, metrics), NULL, NULL, NULL, 0,
+	  "Counters for Prometheus.", NULL, &metrics_sub },
+	{ "core_dumps", CONFIG_BOOL, AT(settings, core_dumps), "false", NULL, NULL, 0,
+	  "Lets cores be written and debuggers of the same user attach, as tierd --dumpable does: "
+	  "clients of that user can then write what they must not, and a core holds the bytes of "
+	  "all tensors.", NULL, NULL },
 	CONFIG_END,
 };
 
@@ -437,6 +456,28 @@ int settings_check_sizes(const struct settings *s, struct err *err)
 	return rc;
 }
 
+static int metrics_listen_check(const struct settings_metrics *m, struct err *err)
+{
+	struct err why = ERR_INIT;
+	bool loopback;
+
+	if (m->listen == NULL)
+		return 0;
+#ifndef HAVE_MICROHTTPD
+	return err_set(err, EINVAL,
+		       "metrics.listen: this tierd was built without libmicrohttpd: there is no "
+		       "listener");
+#endif
+	if (address_check(m->listen, &loopback, &why) < 0)
+		return err_set(err, EINVAL, "metrics.listen: %s", why.text);
+	if (!loopback && !m->beyond_loopback)
+		return err_set(err, EINVAL,
+			       "metrics.listen: %s is reached by other machines, and whoever "
+			       "reaches it may read; `beyond_loopback: true` allows that",
+			       m->listen);
+	return 0;
+}
+
 static int settings_check(const struct settings *s, struct err *err)
 {
 	int rc = socket_check(s, err);
@@ -449,6 +490,8 @@ static int settings_check(const struct settings *s, struct err *err)
 		rc = settings_check_sizes(s, err);
 	if (rc == 0)
 		rc = shares_check(s, err);
+	if (rc == 0)
+		rc = metrics_listen_check(&s->metrics, err);
 	return rc;
 }
 

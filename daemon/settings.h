@@ -46,6 +46,11 @@ struct settings_domain {
 };
 enum settings_strangers { STRANGERS_DEFAULT, STRANGERS_REFUSE };
 
+struct settings_metrics {
+	char *listen; /* NULL: nobody listens */
+	bool beyond_loopback;
+};
+
 struct settings {
 	char *socket;
 	uint64_t tensors;
@@ -57,6 +62,8 @@ struct settings {
 	struct settings_class class_[ENGINE_CLASSES];
 	struct config_list domains; /* of struct settings_domain */
 	int strangers;              /* enum settings_strangers */
+	struct settings_metrics metrics;
+	bool core_dumps;
 };
 
 extern const struct config_row settings_rows[];

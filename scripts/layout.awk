@@ -78,10 +78,10 @@ function fields(s,    type, n, i, list, name)
 	}
 }
 
-# Rows of a macro, "#define X(name, unit, help) type name;", as one declaration.
+# Rows of a macro, "#define X(name, unit, kind, help) type name;", as one declaration.
 function take_rows(    begin, macro)
 {
-	while (match(body, /#define X\(name, unit, help\)[^\n]*\n[ \t]*[A-Z_]+\(X\)\n#undef X/)) {
+	while (match(body, /#define X\(name, unit, kind, help\)[^\n]*\n[ \t]*[A-Z_]+\(X\)\n#undef X/)) {
 		begin = RSTART
 		macro = substr(body, RSTART, RLENGTH)
 		body = substr(body, 1, begin - 1) "ROWS " macro_of(macro) ";" \
@@ -125,7 +125,7 @@ function one_table(title)
 		if (items > 0)
 			emit()
 		if (token ~ /^ROWS /) {
-			out("#define X(name, unit, help) FIELD(" structure \
+			out("#define X(name, unit, kind, help) FIELD(" structure \
 				", name, #name, \"uint64_t\", unit \", \" help);")
 			out(substr(token, 6, length(token) - 6) "(X)")
 			out("#undef X")

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "config.h"
 #include "daemon/settings.h"
 #include "daemon/share.h"
 #include "tiers/memory.h"
@@ -145,7 +146,18 @@ static const struct {
 	  "t.yaml:5:5: domains[1]: staging: 65536 bytes are too small" },
 	{ "tiers: {dram: {size: 50%}}\ndomains: [{name: a, users: [1], dram: 1MiB}]\n",
 	  "t.yaml:1:16: tiers.dram.size: beside `domains`" },
-	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "metrics" },
+#ifdef HAVE_MICROHTTPD
+	{ DRAM "metrics: {listen: localhost:9477}\n",
+	  "t.yaml:2:11: metrics.listen: 'localhost:9477' is no ADDRESS:PORT" },
+	{ DRAM "metrics: {listen: 127.0.0.1}\n", "metrics.listen: '127.0.0.1' is no" },
+	{ DRAM "metrics: {listen: \"127.0.0.1:65536\"}\n", "is no ADDRESS:PORT" },
+	{ DRAM "metrics: {listen: \"::1:9477\"}\n", "is no ADDRESS:PORT" },
+	{ DRAM "metrics: {listen: 0.0.0.0:9477}\n",
+	  "metrics.listen: 0.0.0.0:9477 is reached by other machines" },
+	{ DRAM "metrics: {listen: \"[fe80::1]:9477\"}\n", "is reached by other machines" },
+#else
+	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "built without libmicrohttpd" },
+#endif
 	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
 	{ NVME "staging: 64MiB\n", "t.yaml:1:16: tiers.dram.size" },
 	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 10%}}\n", "tiers.hbm.size" },
@@ -205,6 +217,24 @@ START_TEST(wrong_configurations_are_refused_by_name)
 		ck_assert_msg(strstr(err.text, wrong[i].says) != NULL, "%s\n%s", wrong[i].text,
 			      err.text);
 	}
+}
+END_TEST
+
+START_TEST(metrics_are_for_this_machine_unless_it_is_said)
+{
+#ifdef HAVE_MICROHTTPD
+	ck_assert_msg(load(DRAM "metrics: {listen: 127.0.0.1:9477}\n") == 0, "%s", err.text);
+	ck_assert_str_eq(s.metrics.listen, "127.0.0.1:9477");
+	ck_assert(!s.core_dumps);
+	settings_free(&s);
+	ck_assert_msg(load(DRAM "metrics: {listen: \"[::1]:9477\"}\ncore_dumps: true\n") == 0, "%s",
+		      err.text);
+	ck_assert(s.core_dumps);
+	settings_free(&s);
+	ck_assert_msg(load(DRAM "metrics: {listen: 10.0.0.1:1, beyond_loopback: true}\n") == 0,
+		      "%s", err.text);
+	settings_free(&s);
+#endif
 }
 END_TEST
 
@@ -374,4 +404,5 @@ UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  gpus_hand_to_each_other_through_staging,
 	  shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
-	  without_domains_one_has_everything, what_is_printed_loads_to_the_same)
+	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
+	  what_is_printed_loads_to_the_same)

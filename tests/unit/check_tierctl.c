@@ -333,7 +333,7 @@ START_TEST(status_without_rates_and_with_every_counter)
 	ck_assert_ptr_nonnull(strstr(output, "1.0 GiB"));
 	ck_assert_ptr_null(strstr(output, "\nhbm ")); /* not configured */
 	ck_assert_ptr_nonnull(strstr(output, "dram: huge pages \\x1b\n"));
-#define X(name, unit, help) ck_assert_ptr_nonnull(strstr(output, "\n" #name " "));
+#define X(name, unit, kind, help) ck_assert_ptr_nonnull(strstr(output, "\n" #name " "));
 	STATS_SCALARS(X)
 #undef X
 	fake_stop(&f);

@@ -18,7 +18,7 @@
 #include "tools/tierctl/json.h"
 #include "tools/tierctl/leak_groups.h"
 #include "tools/tierctl/option.h"
-#include "tools/tierctl/page.h"
+#include "libclient/protocol/page.h"
 #include "tools/tierctl/text.h"
 
 #define POLL_MS     5

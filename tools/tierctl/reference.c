@@ -135,15 +135,15 @@ static void put_counters(FILE *to)
 	      "`status --all` prints these, `--json status` under the same names.\n"
 	      "\n| counter | unit | is |\n| --- | --- | --- |\n",
 	      to);
-#define X(name, unit, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
+#define X(name, unit, kind, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
 	STATS_SCALARS(X)
 #undef X
 	fputs("\n| counter of a tier | unit | is |\n| --- | --- | --- |\n", to);
-#define X(name, unit, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
+#define X(name, unit, kind, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
 	STATS_PER_TIER(X)
 #undef X
 	fputs("\n| counter of a device | unit | is |\n| --- | --- | --- |\n", to);
-#define X(name, unit, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
+#define X(name, unit, kind, help) fputs("| `" #name "` | " unit " | " help " |\n", to);
 	STATS_PER_DEVICE(X)
 #undef X
 }

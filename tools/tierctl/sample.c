@@ -55,7 +55,7 @@ static void put_tiers(struct json *j, const struct page *p)
 	json_open(j, "tiers", '{');
 	for (unsigned i = 0; i < STATS_TIERS; i++) {
 		json_open(j, text_tiers[i], '{');
-#define X(name, unit, help) json_u64(j, #name, p->tier[i].name);
+#define X(name, unit, kind, help) json_u64(j, #name, p->tier[i].name);
 		STATS_PER_TIER(X)
 #undef X
 		sample_json_classes(j, "class_bytes", p->tier[i].class_bytes);
@@ -74,7 +74,7 @@ static void put_devices(struct json *j, const struct page *p)
 			continue;
 		json_open(j, NULL, '{');
 		json_name(j, "name", p->chosen[i], page_device_bytes(p, i));
-#define X(name, unit, help) json_u64(j, #name, p->device[i].name);
+#define X(name, unit, kind, help) json_u64(j, #name, p->device[i].name);
 		STATS_PER_DEVICE(X)
 #undef X
 		json_close(j, '}');
@@ -151,7 +151,7 @@ void sample_json(struct json *j, const struct sample *s)
 {
 	const struct page *p = &s->last;
 
-#define X(name, unit, help) json_u64(j, #name, p->name);
+#define X(name, unit, kind, help) json_u64(j, #name, p->name);
 	STATS_SCALARS(X)
 #undef X
 	put_tiers(j, p);

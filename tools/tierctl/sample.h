@@ -6,7 +6,7 @@
 #define TIERD_TIERCTL_SAMPLE_H
 
 #include "tools/tierctl/json.h"
-#include "tools/tierctl/page.h"
+#include "libclient/protocol/page.h"
 
 struct tierd;
 

@@ -132,7 +132,8 @@ static void text_stalls(const struct sample *s)
 static void text_counters(const struct page *p)
 {
 	putchar('\n');
-#define X(name, unit, help) printf("%-20s %20" PRIu64 " %-9s %s\n", #name, p->name, unit, help);
+#define X(name, unit, kind, help) \
+	printf("%-20s %20" PRIu64 " %-9s %s\n", #name, p->name, unit, help);
 	STATS_SCALARS(X)
 #undef X
 }

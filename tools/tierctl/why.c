@@ -10,7 +10,7 @@
 #include "tools/tierctl/find.h"
 #include "tools/tierctl/info.h"
 #include "tools/tierctl/json.h"
-#include "tools/tierctl/page.h"
+#include "libclient/protocol/page.h"
 #include "tools/tierctl/text.h"
 
 #define PINS_MAX 4096u

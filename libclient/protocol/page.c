@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/tierctl/page.h"
+#include "libclient/protocol/page.h"
 
 #include <sched.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void read_class(const struct stats_page *from, unsigned i, unsigned c, st
 
 static void read_tier(const struct stats_page *from, unsigned i, struct page *ret)
 {
-#define X(name, unit, help) ret->tier[i].name = get(&from->tier[i].name);
+#define X(name, unit, kind, help) ret->tier[i].name = get(&from->tier[i].name);
 	STATS_PER_TIER(X)
 #undef X
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
@@ -38,14 +38,14 @@ static void read_tier(const struct stats_page *from, unsigned i, struct page *re
 
 static void read_device(const struct stats_page *from, unsigned i, struct page *ret)
 {
-#define X(name, unit, help) ret->device[i].name = get(&from->device[i].name);
+#define X(name, unit, kind, help) ret->device[i].name = get(&from->device[i].name);
 	STATS_PER_DEVICE(X)
 #undef X
 }
 
 static void read_all(const struct stats_page *from, struct page *ret)
 {
-#define X(name, unit, help) ret->name = get(&from->name);
+#define X(name, unit, kind, help) ret->name = get(&from->name);
 	STATS_SCALARS(X)
 #undef X
 	for (unsigned i = 0; i < STATS_TIERS; i++)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A snapshot of the daemon's stats page, as plain numbers. One thread.
+ * A snapshot of a stats page, as plain numbers, for tools and for the metrics listener. Any thread.
  */
-#ifndef TIERD_TIERCTL_PAGE_H
-#define TIERD_TIERCTL_PAGE_H
+#ifndef TIERD_PROTOCOL_PAGE_H
+#define TIERD_PROTOCOL_PAGE_H
 
 #include <stddef.h>
 
 #include "libclient/protocol/stats_page.h"
 
 struct page_tier {
-#define X(name, unit, help) uint64_t name;
+#define X(name, unit, kind, help) uint64_t name;
 	STATS_PER_TIER(X)
 #undef X
 	uint64_t class_bytes[STATS_CLASSES], class_peak_bytes[STATS_CLASSES];
@@ -18,14 +18,14 @@ struct page_tier {
 };
 
 struct page_device {
-#define X(name, unit, help) uint64_t name;
+#define X(name, unit, kind, help) uint64_t name;
 	STATS_PER_DEVICE(X)
 #undef X
 };
 
 struct page {
 	uint64_t taken_ns; /* by the monotonic clock */
-#define X(name, unit, help) uint64_t name;
+#define X(name, unit, kind, help) uint64_t name;
 	STATS_SCALARS(X)
 #undef X
 	struct page_tier tier[STATS_TIERS];
