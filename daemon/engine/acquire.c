@@ -14,6 +14,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -234,7 +235,7 @@ int acquire_blocker(struct engine *e, const struct request *q)
 static bool held_for_another(struct engine *e, const struct request *q, const struct record *r)
 {
 	return r->front != DEVICE_NONE && r->front != device_at(e, r, q->device) &&
-	       r->hold_until_ns > e->now_ns && r->hold_holder != q->holder->id;
+	       r->hold_holder != q->holder->id && record_held(e, r);
 }
 
 static int begin_fill(struct engine *e, struct request *q, struct item *item)

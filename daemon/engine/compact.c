@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -71,7 +72,7 @@ bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x)
 	r = record_of(e, x->owner);
 	/* Another node: reserved for a request that is under way. */
 	if (node_at(e, r, device) != x->node || r->move != 0 || r->ready > 0 ||
-	    r->hold_until_ns > e->now_ns)
+	    record_held(e, r))
 		return false;
 	if (r->front != device) /* a dram copy under an hbm front */
 		return (r->sources & SOURCE_HBM) != 0 && !lost_front(e, r);

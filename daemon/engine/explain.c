@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/engine/front.h"
+#include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -58,7 +59,7 @@ static uint32_t reasons_to_stay(struct engine *e, uint32_t tensor, const struct 
 
 	if (r->front == DEVICE_NONE)
 		return 0;
-	if (r->hold_until_ns > e->now_ns)
+	if (record_held(e, r))
 		ret |= EXPLAIN_HELD;
 	if (!reclaim_has_home(e, r, r->front))
 		ret |= EXPLAIN_NO_HOME;

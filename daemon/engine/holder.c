@@ -112,7 +112,7 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	requests_drop_holder(e, h);
 	slabs_holder_gone(e, h);
 	fences_forget(e, h);
-	e->failed_at_ns = now_ns; /* perhaps they were the last ones */
+	e->failed_at_ns = e->poll_at_ns = now_ns; /* perhaps they were the last ones */
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
 	tensor_destroy_some(e, &h->first);
@@ -124,6 +124,16 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	h->sweep = 1;
 	e->again = true;
 	requests_settle(e);
+}
+
+bool record_held(const struct engine *e, const struct record *r)
+{
+	const struct holder *h;
+
+	if (r->hold_until_ns <= e->now_ns)
+		return false;
+	h = e->holder_table[r->hold_holder];
+	return h != NULL && !h->dead;
 }
 
 /* One slot of a dead client: what it wrote becomes the daemon's own knowledge. false: the tensor
@@ -150,6 +160,13 @@ static bool take_over(struct engine *e, struct holder *h, uint32_t tensor)
 	return true;
 }
 
+/* Its number will be another's. */
+static void forget_hold(struct engine *e, const struct holder *h, uint32_t tensor)
+{
+	if (e->records[tensor].hold_holder == h->id)
+		e->records[tensor].hold_until_ns = 0;
+}
+
 static void bury_holder(struct engine *e, struct holder *h)
 {
 	list_remove(&h->link);
@@ -172,8 +189,8 @@ uint64_t holders_turn(struct engine *e)
 			next = e->now_ns;
 			continue;
 		}
-		while (h->sweep < end && take_over(e, h, h->sweep))
-			h->sweep++;
+		for (; h->sweep < end && take_over(e, h, h->sweep); h->sweep++)
+			forget_hold(e, h, h->sweep);
 		if (h->sweep < e->index_high)
 			next = MIN(next, h->sweep < end ? e->now_ns + NS_PER_MS : e->now_ns);
 		else

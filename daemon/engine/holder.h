@@ -12,6 +12,9 @@
  * again. */
 uint64_t holders_turn(struct engine *e);
 
+/* Whether the front is kept for somebody who has asked for it and lives. */
+bool record_held(const struct engine *e, const struct record *r);
+
 /* One of its iterations has ended. */
 void holder_step(struct engine *e, struct holder *h);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/holder.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint
 		return true;
 	if ((r->flags & RECORD_LARGE) != 0 && device_kind(e, device) == TIER_KIND_DRAM)
 		return true;
-	return r->move != 0 || r->wanted > 0 || r->hold_until_ns > e->now_ns ||
+	return r->move != 0 || r->wanted > 0 || record_held(e, r) ||
 	       replica_rounded(e, device, r->bytes) > extents_capacity(e->devices[device].extents);
 }
 

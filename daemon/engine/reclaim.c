@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "daemon/engine/compact.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -38,7 +39,7 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 	if ((r->flags & (RECORD_LIVE | RECORD_BACKOFF)) != RECORD_LIVE || r->front != device ||
 	    device == DEVICE_NONE || r->move != 0 || r->ready > 0)
 		return false;
-	if (state_of(e, tensor) != STATE_RESIDENT || r->hold_until_ns > e->now_ns)
+	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r))
 		return false;
 	return reclaim_has_home(e, r, device) && !pins_any(e, tensor);
 }

@@ -525,7 +525,25 @@ START_TEST(who_waits_for_staging_first_gets_all_it_needs_first)
 }
 END_TEST
 
-UNIT_MAIN("rules", a_copy_that_is_waited_for_is_in_nobodys_way,
+/* What was brought for it is held for 100 ms, until its first use. */
+START_TEST(who_dies_before_its_first_use_holds_nothing)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = rig_create_filled(r, 1, 'a');
+
+	rig_acquire(r, 0, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	rig_acquire(r, 1, 1, t, PROTOCOL_PLACE_HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), RIG_UNANSWERED);
+	engine_holder_die(r->world.engine, r->client[0].holder, r->world.now_ns);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), 0);
+	rig_rejoin(r, 0);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("rules", who_dies_before_its_first_use_holds_nothing,
+	  a_copy_that_is_waited_for_is_in_nobodys_way,
 	  what_small_tensors_leave_no_room_for_is_refused,
 	  small_tensors_leave_room_for_the_largest_that_dram_holds,
 	  a_cancelled_copy_leaves_the_old_bytes_or_the_new,
