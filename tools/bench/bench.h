@@ -35,6 +35,7 @@ struct bench {
 };
 
 int bench_acquire(const struct bench_options *o);
+int bench_death(const struct bench_options *o);
 int bench_miss(const struct bench_options *o);
 int bench_copy(const struct bench_options *o);
 int bench_gpu(const struct bench_options *o);

@@ -15,6 +15,7 @@ static const struct bench benches[] = {
 	{ "gpu", "kernels beside copies, small misses, hits, acquires on a stream", bench_gpu,
 	  NULL },
 #endif
+	{ "death", "how long the pins of a killed client last", bench_death, NULL },
 	{ "miss", "latency, throughput and control thread's time, a tier pair and size", bench_miss,
 	  NULL },
 	{ "nvme", "read, write and mixed GB/s through the tier, without a daemon", NULL,
