@@ -25,36 +25,50 @@ static struct sq_entry last; /* for repeats */
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
+/* One entry in four is wrong somewhere; of the others most are served, and fill the tiers. */
+static bool wild;
+
 static struct wire_handle any_handle(struct fuzz_bytes *b, const struct hostile *c)
 {
 	uint8_t pick = fuzz_u8(b);
 	struct wire_handle t = c->handle[pick % HOSTILE_HANDLES];
 
-	if (pick < 32)
+	if (pick < 32 || t.index == 0)
 		t = honest.tensor[pick % HONEST_TENSORS].handle;
-	else if (pick < 48)
+	else if (pick < 64)
 		t = client[c->number ^ 1].handle[pick % HOSTILE_HANDLES];
-	else if (pick < 52)
+	else if (wild && pick < 128)
 		t.index = (uint32_t)fuzz_number(b, 2);
-	else if (pick < 56)
+	else if (wild)
 		t.generation += (uint32_t)(int8_t)fuzz_u8(b);
 	return t;
 }
 
 static uint8_t any_place(struct fuzz_bytes *b)
 {
-	static const uint8_t places[] = { PROTOCOL_PLACE_HOST, 0, PROTOCOL_PLACE_HOST, 0, 1, 0, 2 };
-	uint8_t pick = fuzz_u8(b) % 8;
+	uint8_t pick = fuzz_u8(b), gpus = (uint8_t)d.world.shape.hbm;
 
-	return pick < ARRAY_SIZE(places) ? places[pick] : fuzz_u8(b);
+	if (wild && pick < 128)
+		return pick;
+	return gpus == 0 || pick % 2 == 0 ? PROTOCOL_PLACE_HOST : pick / 2 % gpus;
+}
+
+static uint8_t any_access(struct fuzz_bytes *b)
+{
+	static const uint8_t all[] = { ACCESS_READ, ACCESS_WRITE, ACCESS_READ | ACCESS_WRITE,
+				       ACCESS_WRITE | ACCESS_DISCARD };
+	uint8_t pick = fuzz_u8(b);
+
+	return wild && pick < 128 ? pick : all[pick % ARRAY_SIZE(all)];
 }
 
 static int64_t any_timeout(struct fuzz_bytes *b)
 {
-	static const int64_t timeouts[] = { 0, -1, (int64_t)NS_PER_MS, 1, 100, INT64_MAX };
-	uint8_t pick = fuzz_u8(b) % 7;
+	static const int64_t all[] = { -1,  (int64_t)NS_PER_MS, 50 * (int64_t)NS_PER_MS, 0,
+				       100, INT64_MAX };
+	uint8_t pick = fuzz_u8(b);
 
-	return pick < ARRAY_SIZE(timeouts) ? timeouts[pick] : (int64_t)fuzz_number(b, 8);
+	return wild && pick < 128 ? (int64_t)fuzz_number(b, 8) : all[pick % ARRAY_SIZE(all)];
 }
 
 static uint32_t put_handles(struct fuzz_bytes *b, struct hostile *c, char *to, uint32_t n)
@@ -69,20 +83,23 @@ static uint32_t put_handles(struct fuzz_bytes *b, struct hostile *c, char *to, u
 
 static uint32_t put_spec(struct fuzz_bytes *b, char *to)
 {
-	static const uint32_t sizes[] = { 1, 64, 511, 4096, 4097, 16384, 50000, 300000 };
+	static const uint32_t sizes[] = { 1, 511, 4096, 4097, 16384, 50000, 150000, 700000 };
 	uint8_t pick = fuzz_u8(b), kind = fuzz_u8(b);
-	uint8_t name_bytes = kind & 1 ? 1 + kind / 8 % 4 : 0;
+	uint8_t name_bytes = kind % 8 == 0 ? 1 + kind / 8 % 4 : 0;
 	struct wire_spec spec = { .bytes = (uint32_t)ALIGN_UP(sizeof(spec) + name_bytes, 8),
-				  .class_ = pick / 8 % 6,
-				  .dtype = kind >= 248 ? fuzz_u8(b) : 0,
+				  .class_ = kind / 8 % PROTOCOL_CLASSES,
 				  .ndim = 1,
 				  .name_bytes = name_bytes,
-				  .flags = kind & 2 ? SPEC_DEVICE_COPY : 0,
 				  .shape = { sizes[pick % 8] } };
 
-	if (kind >= 252) {
-		spec.ndim = fuzz_u8(b) % 10;
-		for (unsigned i = 0; i < 8; i++)
+	if (kind >= 192 && d.world.shape.zone)
+		spec.flags = SPEC_DEVICE_COPY;
+	if (wild && pick < 64) {
+		spec.class_ = fuzz_u8(b);
+		spec.dtype = fuzz_u8(b);
+		spec.ndim = fuzz_u8(b);
+		spec.flags = fuzz_u8(b);
+		for (unsigned i = 0; i < PROTOCOL_NDIM_MAX; i++)
 			spec.shape[i] = fuzz_number(b, 3);
 	}
 	memcpy(to, &spec, sizeof(spec));
@@ -119,10 +136,10 @@ static void put_payload(struct fuzz_bytes *b, struct hostile *c, struct sq_entry
 	case OP_PREFETCH:
 	case OP_EVICT:
 	case OP_FLUSH:
-		if (pick >= 64)
+		if (pick >= 192 && e->opcode != OP_DESTROY)
 			e->payload_bytes = put_handles(b, c, to, e->count);
 		else
-			e->count = pick % 2;
+			e->count = 1;
 		break;
 	default:
 		e->count = 0;
@@ -134,14 +151,14 @@ static void put_range(struct fuzz_bytes *b, struct sq_entry *e)
 {
 	uint8_t pick = fuzz_u8(b);
 
-	e->window = pick % (WINDOW_SLOTS + 1);
+	e->window = pick % (WINDOW_SLOTS + wild);
 	if (e->opcode == OP_CANCEL)
 		e->window = (e->id + pick) % SQ_ENTRIES;
 	if (e->opcode == OP_LIST)
 		e->offset = pick;
 	if (e->opcode == OP_COPY_IN || e->opcode == OP_COPY_OUT) {
-		e->offset = (uint64_t)(pick / 16) * 1000;
-		e->bytes = pick % 2 ? 4096 : fuzz_number(b, 3);
+		e->offset = (uint64_t)(pick / 16) * 256;
+		e->bytes = wild ? fuzz_number(b, 3) : pick % 16 * 32;
 	}
 	if (e->opcode >= OP_SLAB && e->opcode <= OP_SLAB_KEPT) {
 		e->index = pick / 16 % 4;
@@ -177,24 +194,25 @@ static void put(struct hostile *c, struct sq_entry *e, bool keep_id)
 
 static void entry(struct fuzz_bytes *b, struct hostile *c, uint8_t opcode)
 {
-	struct wire_handle t = any_handle(b, c);
-	uint8_t pick = fuzz_u8(b);
-	struct sq_entry e = { .id = c->next_id % SQ_ENTRIES,
-			      .opcode = opcode,
-			      .index = t.index,
-			      .generation = t.generation,
-			      .place = any_place(b),
-			      .access = pick % 4 == 0 ? pick / 4 : 1 + pick / 4 % 3 };
+	uint8_t how = fuzz_u8(b);
+	struct sq_entry e = { .id = c->next_id % SQ_ENTRIES, .opcode = opcode };
+	struct wire_handle t;
 
+	wild = how >= 192;
+	t = any_handle(b, c);
+	e.index = t.index;
+	e.generation = t.generation;
+	e.place = any_place(b);
+	e.access = any_access(b);
 	/* The payload of an id stands where learn() looks for it. */
 	e.payload = e.id % 4 * PAYLOAD_BYTES;
 	e.timeout_ns = any_timeout(b);
 	put_payload(b, c, &e);
 	put_range(b, &e);
-	if (pick >= 240)
+	if (how >= 240)
 		mangle(b, &e);
 	last = e;
-	put(c, &e, pick >= 254);
+	put(c, &e, how == 255);
 }
 
 /* The last one again and again: of other tensors, and one in four with a byte that is wrong. */
@@ -348,6 +366,7 @@ static void begin(struct fuzz_bytes *b)
 		{ .nvme = 1 },
 		{ .hbm = 1, .slabs = true },
 		{ .hbm = 1, .nvme = 1, .zone = true },
+		{ 0 },
 	};
 	uint8_t shape = fuzz_u8(b), burst = fuzz_u8(b);
 	uint64_t seed = fuzz_number(b, 2);
