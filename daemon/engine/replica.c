@@ -283,7 +283,7 @@ void policy_tell(struct engine *e, uint32_t tensor, enum policy_event_kind kind,
 				      .from = from,
 				      .access = access,
 				      .tensor = tensor,
-				      .bytes = r->bytes,
+				      .bytes = MAX(r->bytes, 1), /* one of none takes room too */
 				      .now_ns = e->now_ns };
 
 	e->policy_ops[r->class_]->event(e->policies[r->class_], &event);

@@ -370,6 +370,20 @@ START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
 }
 END_TEST
 
+/* It takes a granule of room like any other, so it has to be known to whoever makes some. */
+START_TEST(a_tensor_of_no_bytes_is_in_nobodys_way)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle none = rig_create(r, 0, 0), all = rig_create(r, 0, WORLD_HBM);
+
+	rig_use(r, 0, &none, 1, 0, ACCESS_READ);
+	ck_assert(rig_stands_at(r, none, 0));
+	rig_use(r, 0, &all, 1, 0, ACCESS_READ);
+	ck_assert(rig_stands_at(r, all, 0));
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(empty_namespaces_do_not_pile_up)
 {
 	static pin_slot pins[WORLD_TENSORS];
@@ -554,5 +568,5 @@ UNIT_MAIN("rules", who_dies_before_its_first_use_holds_nothing,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,
 	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
-	  a_namespace_that_has_lingered_ends_as_a_whole, empty_namespaces_do_not_pile_up,
-	  who_waits_for_staging_first_gets_all_it_needs_first)
+	  a_namespace_that_has_lingered_ends_as_a_whole, a_tensor_of_no_bytes_is_in_nobodys_way,
+	  empty_namespaces_do_not_pile_up, who_waits_for_staging_first_gets_all_it_needs_first)
