@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "daemon/connection.h"
+#include "daemon/quotas.h"
 
 #define REAPS_A_TURN 256u /* of one lane */
 
@@ -139,11 +140,32 @@ static void params_fill(struct domain *d, struct engine_params *ret)
 							s->class_[i].overcommit_permille };
 }
 
+static int quotas_fill(struct domain *d, struct engine_params *p, struct err *err)
+{
+	uint64_t bytes[TIER_KINDS] = { 0 };
+
+	for (unsigned i = 0; i < p->device_count; i++) {
+		const struct tier_base *base = &p->devices[i]->base;
+
+		/* Each GPU is by itself; of unequal ones a share is one of the smallest. */
+		if (base->kind == TIER_KIND_HBM && bytes[base->kind] > 0)
+			bytes[base->kind] = MIN(bytes[base->kind], base->bytes);
+		else
+			bytes[base->kind] += base->bytes;
+	}
+	return quotas_make(&d->share.settings, bytes, &d->quotas, &p->quota_count, err);
+}
+
 static int engine_open(struct domain *d, struct err *err)
 {
 	struct engine_params params;
+	int rc;
 
 	params_fill(d, &params);
+	rc = quotas_fill(d, &params, err);
+	if (rc < 0)
+		return rc;
+	params.quotas = d->quotas;
 	return engine_create(&params, &d->engine, err);
 }
 
@@ -273,6 +295,8 @@ void domain_end_engine(struct domain *d)
 	if (d->engine)
 		engine_destroy(d->engine);
 	d->engine = NULL;
+	free(d->quotas);
+	d->quotas = NULL;
 }
 
 void domain_destroy(struct domain *d)

@@ -24,6 +24,7 @@ struct domain {
 	struct segments segments;
 	struct devices devices;
 	struct lanes lanes;
+	struct engine_quota *quotas; /* the engine's, as long as it is */
 	struct engine *engine;
 	struct loop *loop;
 	struct loop_source done;

@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "config.h"
 #include "daemon/address.h"
+#include "daemon/quotas.h"
 #include "daemon/share.h"
 #include "tiers/dram.h"
 #include "tiers/memory.h"
@@ -265,6 +266,10 @@ const struct config_row settings_rows[] = {
 	  "Lets cores be written and debuggers of the same user attach, as tierd --dumpable does: "
 	  "clients of that user can then write what they must not, and a core holds the bytes of "
 	  "all tensors.", NULL, NULL },
+	{ "namespaces", CONFIG_LIST, AT(settings, namespaces), NULL, NULL, "256", 0,
+	  "What jobs may have of each tier, in every domain by itself. Beside `tiers.dram.zone` of "
+	  "hbm alone.",
+	  NULL, &quotas_sub },
 	CONFIG_END,
 };
 
@@ -492,6 +497,8 @@ static int settings_check(const struct settings *s, struct err *err)
 		rc = shares_check(s, err);
 	if (rc == 0)
 		rc = metrics_listen_check(&s->metrics, err);
+	if (rc == 0)
+		rc = quotas_check(s, err);
 	return rc;
 }
 

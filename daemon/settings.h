@@ -44,6 +44,15 @@ struct settings_domain {
 	struct config_list users; /* of struct settings_user */
 	struct config_bytes hbm, dram, nvme;
 };
+/* An item of `namespaces`: what is not set of a tier is guaranteed nothing and limited by nothing.
+ */
+struct settings_quota {
+	struct config_bytes guarantee, limit;
+};
+struct settings_namespace {
+	char *name; /* may end with a star */
+	struct settings_quota hbm, dram, nvme;
+};
 enum settings_strangers { STRANGERS_DEFAULT, STRANGERS_REFUSE };
 
 struct settings_metrics {
@@ -64,6 +73,7 @@ struct settings {
 	int strangers;              /* enum settings_strangers */
 	struct settings_metrics metrics;
 	bool core_dumps;
+	struct config_list namespaces; /* of struct settings_namespace */
 };
 
 extern const struct config_row settings_rows[];

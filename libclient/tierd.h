@@ -251,7 +251,9 @@ TIERD_API const char *tierd_error(struct tierd *t);
  *
  * @param specs n of them, read only during the call
  * @param ret n handles; values, nothing to free but by tierd_destroy()
- * @return 0; -EEXIST a name is taken; -ENOSPC the tiers could not hold them beside what was
+ * @return 0; -EEXIST a name is taken; -EDQUOT they pass what the limits of the namespace can ever
+ *         hold, or what others are guaranteed (tierd_error() has the sum and the key);
+ *         -ENOSPC the tiers could not hold them beside what was
  *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
  *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
  *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOTSUP TIERD_DEVICE_COPY
@@ -298,9 +300,10 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  * @param ret the view; the caller's until tierd_release()
  * @return 0; -ETIMEDOUT not there at the deadline; -EBUSY likewise, and another process (its pid is
  *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
- *         another place; -ENOSPC it can never fit into that place; -ESTALE destroyed; -EIO its
- *         bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV no
- *         such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
+ *         another place; -ENOSPC it can never fit into that place; -EDQUOT nor, for sure, into what
+ *         its namespace may have of it (`namespaces` of the configuration); -ESTALE destroyed; -EIO
+ *         its bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV
+ *         no such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
  *         this process could not map it; -EINVAL an access that is none; -EOVERFLOW 65535 pins of
  *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held
  * Units: timeout in nanoseconds, `ret->bytes` in bytes.
@@ -485,7 +488,8 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
  * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire(): what
- *         was written before the failing megabyte stays written; -ENOSPC no room on nvme; -EINTR a
+ *         was written before the failing megabyte stays written; -ENOSPC no room on nvme,
+ *         -EDQUOT nor within its namespace's limit of it; -EINTR a
  *         signal was handled while it waited; likewise
  * Units: bytes.
  * Ownership: `from` is the caller's and is read during the call only.

@@ -67,7 +67,7 @@ static bool shares_tensor(const struct engine *e, const struct request *a, const
 
 /* Someone who came earlier wants one of the tensors at another place: places are served first in,
  * first out. */
-static bool is_blocked(struct engine *e, const struct request *q)
+bool acquire_is_blocked(struct engine *e, const struct request *q)
 {
 	struct list *it;
 
@@ -86,7 +86,7 @@ static bool is_blocked(struct engine *e, const struct request *q)
 	return false;
 }
 
-static void want_items(struct engine *e, struct request *q)
+void acquire_want_items(struct engine *e, struct request *q)
 {
 	for (size_t i = 0; i < q->n; i++) {
 		struct record *r = record_of(e, q->items[i].tensor);
@@ -106,7 +106,7 @@ uint8_t item_device(struct engine *e, const struct item *item)
 
 /* Gives back what is reserved and what stands ready: a request that waits for room holds nothing.
  */
-static void let_go(struct engine *e, struct request *q)
+void acquire_let_go(struct engine *e, struct request *q)
 {
 	for (size_t i = 0; i < q->n; i++) {
 		struct item *item = &q->items[i];
@@ -124,7 +124,7 @@ static void let_go(struct engine *e, struct request *q)
 
 void acquire_release_items(struct engine *e, struct request *q)
 {
-	let_go(e, q);
+	acquire_let_go(e, q);
 	for (size_t i = 0; i < q->n; i++) {
 		if (q->items[i].wanted)
 			record_of(e, q->items[i].tensor)->wanted--;
@@ -141,48 +141,6 @@ bool acquire_needs_room(struct engine *e, const struct request *q, const struct 
 	if (r->front == device || (m != NULL && m->kind == MOVE_FILL && m->to == device))
 		return false;
 	return move_fill_needs_room(e, item->tensor, device);
-}
-
-static bool lacks_too_much(struct engine *e, uint8_t device, uint64_t bytes)
-{
-	const struct device *d = &e->devices[device];
-
-	return bytes > extents_capacity(d->extents) - extents_used(d->extents);
-}
-
-/* All the extents that the request lacks, or none: 0 or -ENOSPC. *ret_bytes: what it lacks at its
- * device; *ret_second: at the other one of its place; 0 where that is not what it waits for. */
-static int reserve(struct engine *e, struct request *q, uint64_t *ret_bytes, uint64_t *ret_second)
-{
-	struct device *d = &e->devices[q->device];
-	uint8_t second = acquire_second_device(e, q), short_of;
-	bool again = e->again, look = d->look;
-
-	*ret_bytes = acquire_lacking_bytes(e, q, q->device);
-	*ret_second = second != q->device ? acquire_lacking_bytes(e, q, second) : 0;
-	short_of = lacks_too_much(e, second, *ret_second)     ? second
-		   : lacks_too_much(e, q->device, *ret_bytes) ? q->device
-							      : DEVICE_NONE;
-	for (size_t i = 0; i < q->n && short_of == DEVICE_NONE; i++)
-		if (acquire_needs_room(e, q, &q->items[i]) &&
-		    replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
-				 &q->items[i].node) < 0)
-			short_of = item_device(e, &q->items[i]);
-	if (short_of == DEVICE_NONE)
-		return 0;
-	let_go(e, q);
-	/* Nothing came free that was not free before. */
-	e->again = again;
-	d->look = look;
-	*(short_of == q->device ? ret_second : ret_bytes) = 0;
-	return -ENOSPC;
-}
-
-static void enter(struct request *q, enum request_state state, struct list *list)
-{
-	q->state = state;
-	list_remove(&q->link);
-	list_push_back(list, &q->link);
 }
 
 /* ---- running ---- */
@@ -211,8 +169,7 @@ static bool on_its_way(struct engine *e, const struct request *q, uint32_t tenso
 	const struct record *r = record_of(e, tensor);
 
 	return resident_at(e, tensor, q->device) ||
-	       (r->move != 0 &&
-		move_brings(move_get(e, r->move), device_at(e, r, q->device)));
+	       (r->move != 0 && move_brings(move_get(e, r->move), device_at(e, r, q->device)));
 }
 
 int acquire_blocker(struct engine *e, const struct request *q)
@@ -345,8 +302,8 @@ static void fail_own_pin(struct engine *e, struct request *q, const struct item 
 /* What its running part came upon went another way: it waits for room again. */
 static void queue_again(struct engine *e, struct request *q)
 {
-	let_go(e, q);
-	enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
+	acquire_let_go(e, q);
+	acquire_enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
 	look_at_queues(e);
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 }
@@ -367,6 +324,7 @@ static bool step_item(struct engine *e, struct request *q, struct item *item)
 		list_push_back(&q->todo, &item->link);
 		return true;
 	case -ENOSPC:
+	case -EDQUOT:
 		queue_again(e, q);
 		return false;
 	case -EDEADLK:
@@ -382,9 +340,9 @@ static bool step_item(struct engine *e, struct request *q, struct item *item)
 }
 
 /* Everything that it needs is reserved. */
-static void run(struct engine *e, struct request *q)
+void acquire_run(struct engine *e, struct request *q)
 {
-	enter(q, REQUEST_RUNNING, &e->running);
+	acquire_enter(q, REQUEST_RUNNING, &e->running);
 	q->open = q->n;
 	for (size_t i = 0; i < q->n; i++)
 		list_push_back(&q->todo, &q->items[i].link);
@@ -455,45 +413,6 @@ void acquire_step(struct engine *e, struct request *q)
 		grant(e, q);
 	else
 		finish_there(e, q);
-}
-
-void acquire_admit(struct engine *e, struct request *q)
-{
-	struct device *d = &e->devices[q->device];
-	bool queued = q->state == REQUEST_QUEUED;
-	uint64_t lacks, second;
-	char text[256];
-
-	if (!request_is_live(e, q)) {
-		request_stale(e, q);
-		return;
-	}
-	if (!queued && is_blocked(e, q)) {
-		enter(q, REQUEST_BLOCKED, &e->blocked);
-		return;
-	}
-	want_items(e, q);
-	/* Whoever lacks nothing overtakes nobody. */
-	if (reserve(e, q, &lacks, &second) == 0) {
-		if (lacks + second == 0 || queued || list_empty(&d->queue)) {
-			run(e, q);
-			return;
-		}
-		let_go(e, q);
-	}
-	if (!queued)
-		enter(q, REQUEST_QUEUED, &d->queue);
-	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
-	if (list_first(&d->queue, struct request, link) != q)
-		return;
-	if (acquire_can_fit(e, q, text, sizeof(text)) < 0) {
-		request_finish(e, q, -ENOSPC, text); /* small tensors have come since */
-		return;
-	}
-	if (second > 0)
-		reclaim_for(e, acquire_second_device(e, q), second);
-	else
-		reclaim_for(e, q->device, lacks);
 }
 
 /* ---- the call ---- */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -65,7 +66,7 @@ uint64_t admission_bytes(struct engine *e)
 
 /* One granule goes into the rest of any page; what is larger may keep the rest of its page from
  * pages while no hole takes it. Room that nobody can have is promised to nobody. */
-static uint64_t rounded(uint64_t bytes)
+uint64_t admission_rounded(uint64_t bytes)
 {
 	return ALIGN_UP(MAX(bytes, 1), bytes <= GRANULE_SMALL ? GRANULE_SMALL : GRANULE);
 }
@@ -73,7 +74,7 @@ static uint64_t rounded(uint64_t bytes)
 /* What it counts, by its class's overcommit. */
 static uint64_t charge(const struct engine *e, uint8_t class_, uint64_t bytes)
 {
-	return (uint64_t)((__uint128_t)rounded(bytes) * 1000 /
+	return (uint64_t)((__uint128_t)admission_rounded(bytes) * 1000 /
 			  MAX(e->params.class_[class_].overcommit_permille, 1u));
 }
 
@@ -90,12 +91,14 @@ static int admit_small(struct engine *e, uint64_t bytes, bool zoned, struct err 
 	uint64_t dram = dram_bytes(e, zoned), most = dram;
 
 	if (e->params.device_count > 1) {
-		if (p->small_bytes + rounded(bytes) + rounded(p->largest_dram_bytes) > dram &&
+		if (p->small_bytes + admission_rounded(bytes) +
+				    admission_rounded(p->largest_dram_bytes) >
+			    dram &&
 		    p->largest_stale)
 			count_largest(e);
-		most = dram - rounded(p->largest_dram_bytes);
+		most = dram - admission_rounded(p->largest_dram_bytes);
 	}
-	if (p->small_bytes + rounded(bytes) <= most)
+	if (p->small_bytes + admission_rounded(bytes) <= most)
 		return 0;
 	return err_set(err, ENOSPC,
 		       "tensors below %u bytes stay in %s, which has %llu bytes for them",
@@ -109,14 +112,14 @@ static int admit_large(struct engine *e, uint64_t bytes, bool zoned, struct err 
 	uint64_t dram = admission_dram_for_moves(e, zoned);
 	uint64_t nvme = capacity_of(e, TIER_KIND_NVME);
 
-	if (rounded(bytes) <= dram)
+	if (admission_rounded(bytes) <= dram)
 		return 0;
 	if (zoned)
 		return err_set(err, ENOSPC,
 			       "a tensor of %llu bytes for copies of devices does not fit the zone "
 			       "of dram, which has %llu for it",
 			       (unsigned long long)bytes, (unsigned long long)dram);
-	if (rounded(bytes) + e->block_bytes <= nvme)
+	if (admission_rounded(bytes) + e->block_bytes <= nvme)
 		return 0;
 	return err_set(
 		err, ENOSPC, "a tensor of %llu bytes fits neither dram (%llu) nor nvme (%llu)",
@@ -142,8 +145,17 @@ static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint
 	return all > nvme ? all - nvme : 0;
 }
 
-int admission_check(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err)
+static struct quota_charge charge_of(const struct engine *e, uint8_t class_, uint64_t bytes)
 {
+	return (struct quota_charge){ .charged = admission_rounded(bytes),
+				      .want = charge(e, class_, bytes),
+				      .small = bytes < SMALL_BYTES };
+}
+
+int admission_check(struct engine *e, const struct holder *h, const struct engine_spec *s,
+		    uint64_t bytes, struct err *err)
+{
+	struct quota_charge c = charge_of(e, s->class_, bytes);
 	bool zoned = (s->flags & SPEC_DEVICE_COPY) != 0;
 	uint64_t want = charge(e, s->class_, bytes), excess;
 	uint64_t committed = e->part[zoned].committed_bytes;
@@ -152,6 +164,8 @@ int admission_check(struct engine *e, const struct engine_spec *s, uint64_t byte
 	if (zoned && e->zone == DEVICE_NONE)
 		return err_set(err, ENOTSUP, "dram has no zone for copies of devices");
 	rc = (bytes < SMALL_BYTES ? admit_small : admit_large)(e, bytes, zoned, err);
+	if (rc == 0)
+		rc = quota_admit(e, &e->accounts[e->name_spaces[h->name_space].account], &c, err);
 	if (rc < 0)
 		return rc;
 	excess = too_much(e, zoned, want, bytes);
@@ -172,9 +186,12 @@ int admission_check(struct engine *e, const struct engine_spec *s, uint64_t byte
 void admission_count(struct engine *e, const struct record *r, bool in)
 {
 	uint64_t want = charge(e, r->class_, r->bytes);
-	uint64_t small = r->bytes < SMALL_BYTES ? rounded(r->bytes) : 0;
+	uint64_t small = r->bytes < SMALL_BYTES ? admission_rounded(r->bytes) : 0;
 	struct part *p = &e->part[is_zoned(r)];
+	struct quota_charge c = charge_of(e, r->class_, r->bytes);
 
+	quota_admitted(&e->accounts[e->name_spaces[r->name_space].account], &c,
+		       (r->flags & RECORD_LARGE) != 0, in);
 	e->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->small_bytes += in ? small : (uint64_t)0 - small;
@@ -211,7 +228,10 @@ int acquire_can_fit(struct engine *e, struct request *q, char *text, size_t room
 	uint64_t bytes[ENGINE_DEVICES_MAX] = { 0 };
 	uint8_t device = q->device, second = acquire_second_device(e, q);
 	bool large = false;
+	int rc = quota_can_fit(e, q, text, room);
 
+	if (rc < 0)
+		return rc;
 	for (size_t i = 0; i < q->n; i++) {
 		const struct record *r = record_of(e, q->items[i].tensor);
 

@@ -8,8 +8,11 @@
 
 #include "daemon/engine/state.h"
 
-/* 0, or -ENOSPC or -ENOTSUP with the sentence. */
-int admission_check(struct engine *e, const struct engine_spec *s, uint64_t bytes, struct err *err);
+/* 0, or -ENOSPC, -EDQUOT or -ENOTSUP with the sentence. */
+int admission_check(struct engine *e, const struct holder *h, const struct engine_spec *s,
+		    uint64_t bytes, struct err *err);
+/* What a tensor of so many bytes counts. */
+uint64_t admission_rounded(uint64_t bytes);
 /* A tensor has come or gone. */
 void admission_count(struct engine *e, const struct record *r, bool in);
 uint64_t admission_bytes(struct engine *e);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 
 /* Bytes a second as measured; a device that was not used yet counts as an ordinary disk. */
@@ -36,18 +37,26 @@ static uint8_t pick_device(const struct engine *e, const uint64_t *planned, uint
 	return best;
 }
 
-static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, uint64_t *planned,
-		      struct block *ret)
+/* What `bytes` of a tensor take, however they are cut: even a short tail takes whole granules. */
+static uint64_t rounded(uint64_t bytes)
 {
-	/* Even a short tail takes whole granules of a device. */
-	uint64_t rounded = ALIGN_UP(MAX(bytes, 1), GRANULE);
+	return ALIGN_UP(MAX(bytes, 1), GRANULE);
+}
+
+static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, bool counts,
+		      uint64_t *planned, struct block *ret)
+{
 	uint32_t refused = 0;
 	uint8_t device;
 
 	while ((device = pick_device(e, planned, bytes, refused)) != DEVICE_NONE) {
 		struct extent x;
 
-		if (extents_take(e->devices[device].extents, rounded, tensor, &x) == 0) {
+		if (extents_take(e->devices[device].extents, rounded(bytes), tensor, &x) == 0) {
+			if (counts)
+				quota_count(e, tensor, device, x.bytes, true);
+			else
+				quota_count_moving(e, device, x.bytes, true);
 			*ret = (struct block){ .node = x.node, .crc = 0, .device = device };
 			planned[device] += bytes;
 			return 0;
@@ -58,20 +67,33 @@ static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, uint64_
 	return -ENOSPC;
 }
 
-int map_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, struct block *ret)
+int map_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, bool counts,
+		   struct block *ret)
 {
 	uint64_t planned[ENGINE_DEVICES_MAX] = { 0 };
-	int rc = take_block(e, tensor, bytes, planned, ret);
+	int rc;
 
+	if (counts && !quota_allows(e, tensor, e->nvme_first, rounded(bytes)))
+		return -EDQUOT;
+	rc = take_block(e, tensor, bytes, counts, planned, ret);
 	replica_count_reserved(e, TIER_KIND_NVME);
 	return rc;
 }
 
-void map_block_give(struct engine *e, struct block *block)
+void map_block_give(struct engine *e, struct block *block, bool counts)
 {
 	if (block->node != EXTENT_NONE)
-		replica_give(e, block->device, block->node);
+		(counts ? replica_give : replica_give_moved)(e, block->device, block->node);
 	block->node = EXTENT_NONE;
+}
+
+void map_block_stays(struct engine *e, uint32_t tensor, const struct block *block)
+{
+	struct extent x;
+
+	extents_get(e->devices[block->device].extents, block->node, &x);
+	quota_count_moving(e, block->device, x.bytes, false);
+	quota_count(e, tensor, block->device, x.bytes, true);
 }
 
 uint64_t map_bytes(const struct block_map *map, const struct record *r, uint32_t index)
@@ -108,7 +130,8 @@ static int take_all(struct engine *e, uint32_t tensor, struct block_map *map)
 	uint64_t planned[ENGINE_DEVICES_MAX] = { 0 };
 
 	for (uint32_t i = 0; i < map->count; i++) {
-		int rc = take_block(e, tensor, map_bytes(map, r, i), planned, &map->blocks[i]);
+		int rc =
+			take_block(e, tensor, map_bytes(map, r, i), true, planned, &map->blocks[i]);
 
 		if (rc < 0)
 			return rc;
@@ -132,6 +155,8 @@ int map_take(struct engine *e, uint32_t tensor, struct block_map **ret)
 	uint64_t bytes = record_of(e, tensor)->bytes;
 	int rc = -ENOSPC;
 
+	if (e->nvme_first != DEVICE_NONE && !quota_allows(e, tensor, e->nvme_first, rounded(bytes)))
+		return -EDQUOT;
 	if (nvme_free_bytes(e) < bytes)
 		return -ENOSPC;
 	/* There is room: with small enough blocks, in whatever holes it lies, it can be had. */
@@ -151,12 +176,22 @@ int map_take(struct engine *e, uint32_t tensor, struct block_map **ret)
 	return rc;
 }
 
+static void give_block(struct engine *e, const struct block *block)
+{
+	struct extents *extents = e->devices[block->device].extents;
+	struct extent x;
+
+	if (block->node == EXTENT_NONE)
+		return;
+	extents_get(extents, block->node, &x);
+	quota_count(e, x.owner, block->device, x.bytes, false);
+	extents_give(extents, block->node);
+}
+
 void map_give(struct engine *e, struct block_map *map)
 {
 	for (uint32_t i = 0; i < map->count; i++)
-		if (map->blocks[i].node != EXTENT_NONE)
-			extents_give(e->devices[map->blocks[i].device].extents,
-				     map->blocks[i].node);
+		give_block(e, &map->blocks[i]);
 	free(map);
 	replica_count_reserved(e, TIER_KIND_NVME);
 	e->again = true;

@@ -10,7 +10,7 @@
 #include "daemon/engine/state.h"
 
 /* Room for all bytes of the tensor, spread over the devices by their measured rate. -ENOSPC,
- * -ENOMEM; then nothing is taken. */
+ * -EDQUOT, -ENOMEM; then nothing is taken. */
 int map_take(struct engine *e, uint32_t tensor, struct block_map **ret);
 /* All holes: what a large tensor that was never written has. */
 int map_take_holes(struct engine *e, uint32_t tensor, struct block_map **ret);
@@ -24,8 +24,12 @@ void map_drop(struct engine *e, struct record *r);
 /* Bytes of the tensor in block `index`. */
 uint64_t map_bytes(const struct block_map *map, const struct record *r, uint32_t index);
 
-/* One fresh block, for a copy into the middle of a tensor. -ENOSPC. */
-int map_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, struct block *ret);
-void map_block_give(struct engine *e, struct block *block);
+/* One fresh block, for a copy into the middle of a tensor; `counts` for the tensor's namespace,
+ * where it fills a hole, or is the engine's until it stays in the place of another. -ENOSPC,
+ * -EDQUOT. */
+int map_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, bool counts,
+		   struct block *ret);
+void map_block_give(struct engine *e, struct block *block, bool counts);
+void map_block_stays(struct engine *e, uint32_t tensor, const struct block *block);
 
 #endif

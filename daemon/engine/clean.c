@@ -12,6 +12,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -23,7 +24,7 @@ static int take_map(struct engine *e, struct move *m)
 
 	do
 		rc = map_take(e, m->tensor, &m->to_map);
-	while (rc == -ENOSPC && reclaim_nvme(e, record_of(e, m->tensor)->bytes) > 0);
+	while (reclaim_nvme(e, m->tensor, record_of(e, m->tensor)->bytes, rc) > 0);
 	return rc;
 }
 
@@ -37,13 +38,16 @@ static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 
 	if (!to_nvme && r->front != dram && !(r->flags & RECORD_LARGE)) {
 		/* Whoever waits for dram was there first. */
-		rc = list_empty(queue_of(e, dram)) || (r->flags & RECORD_SMALL)
+		rc = !wants_room(e, dram) || (r->flags & RECORD_SMALL)
 			     ? replica_take(e, dram, m->tensor, &m->to_node)
 			     : -ENOSPC;
 		m->to = dram;
 		m->to_kind = TIER_KIND_DRAM;
 		if (rc == -ENOSPC)
 			lacks = replica_rounded(e, dram, r->bytes);
+		if (rc == -EDQUOT)
+			share_of(e, m->tensor, dram)->wanted_bytes +=
+				replica_rounded(e, dram, r->bytes);
 	}
 	if (rc < 0 && e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL)) {
 		rc = take_map(e, m);
@@ -52,8 +56,7 @@ static int clean_target(struct engine *e, struct move *m, bool to_nvme)
 	}
 	e->devices[dram].wanted_bytes += lacks;
 	if (rc == -ENOSPC) /* there is no other way down */
-		e->devices[dram].wanted_hole_bytes =
-			MAX(e->devices[dram].wanted_hole_bytes, lacks);
+		e->devices[dram].wanted_hole_bytes = MAX(e->devices[dram].wanted_hole_bytes, lacks);
 	return rc;
 }
 
@@ -97,9 +100,13 @@ int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after,
 	m->from_kind = (uint8_t)device_kind(e, m->from);
 	m->priority = priority;
 	m->drop_after = drop_after;
+	m->drop_for = (uint16_t)(account_of(e, tensor) - e->accounts);
 	move_plan(e, m, r->bytes);
-	if (drop_after)
+	if (drop_after) {
 		e->devices[r->front].leaving_bytes += replica_rounded(e, r->front, r->bytes);
+		share_of(e, tensor, r->front)->leaving_bytes +=
+			replica_rounded(e, r->front, r->bytes);
+	}
 	stat_add(STAT(e, cleans), 1);
 	log_debug(MOVE, "tensor %u: clean from %s to %s, %llu bytes", tensor,
 		  e->devices[m->from].tier->base.name, tier_kind_name(m->to_kind),
@@ -132,8 +139,11 @@ void move_clean_end(struct engine *e, struct move *m)
 	struct record *r = record_of(e, m->tensor);
 	struct pins pins;
 
-	if (m->drop_after)
+	if (m->drop_after) {
 		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
+		share_of(e, m->tensor, r->front)->leaving_bytes -=
+			replica_rounded(e, r->front, r->bytes);
+	}
 	pins_scan(e, m->tensor, NULL, &pins);
 	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
 		clean_give_target(e, m);

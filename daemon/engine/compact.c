@@ -9,6 +9,8 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/quota.h"
+#include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slabs.h"
@@ -81,8 +83,10 @@ bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x)
 
 /* Two ends walk over the nodes in address order. Each node is judged once, when the right end comes
  * to it: clients pin and unpin meanwhile, and a second look might say something else. A window may
- * not begin before the end of the last node that cannot leave. */
-static struct window find_window(struct engine *e, uint8_t device, uint64_t bytes)
+ * not begin before the end of the last node that cannot leave, or is not to: what namespaces are
+ * guaranteed stays, where `keep` is that of the demand. */
+static struct window find_window(struct engine *e, uint8_t device, uint64_t bytes,
+				 const struct quota_demand *keep)
 {
 	struct extents *x = e->devices[device].extents;
 	struct window best = { .found = false };
@@ -98,7 +102,8 @@ static struct window find_window(struct engine *e, uint8_t device, uint64_t byte
 		while (more && right.offset < end) {
 			if (right.owner != EXTENT_FREE) {
 				cost += right.bytes;
-				if (!compact_can_leave(e, device, &right))
+				if (!compact_can_leave(e, device, &right) ||
+				    (keep != NULL && !quota_yields(e, keep, right.owner, device)))
 					stuck_end = right.offset + right.bytes;
 			}
 			more = extents_next(x, right.node, &right);
@@ -131,7 +136,7 @@ static bool evacuate(struct engine *e, uint8_t device, uint32_t tensor, const st
 	if (replica_take_outside(e, device, tensor, w->begin, w->end, &node) == 0) {
 		if (move_compact(e, tensor, node) == 0)
 			return true;
-		replica_give(e, device, node);
+		replica_give_moved(e, device, node);
 	}
 	switch (front_drop(e, tensor)) {
 	case 0:
@@ -183,7 +188,7 @@ static bool all_find_holes(struct engine *e, uint8_t device, const struct window
 	}
 	more = more && at.offset < w->end;
 	while (n-- > 0)
-		replica_give(e, device, taken[n]);
+		replica_give_moved(e, device, taken[n]);
 	return !more;
 }
 
@@ -210,14 +215,15 @@ static bool try_window(struct engine *e, uint8_t device, const struct window *w)
 
 /* What slides is copied once, a little at a time, and stays in the tier; but a full tier has to be
  * slid far. Where something below could take what is in the way, the cheaper way is gone. */
-static bool make_hole(struct engine *e, uint8_t device, uint64_t bytes)
+static bool make_hole(struct engine *e, uint8_t device, uint64_t bytes,
+		      const struct quota_demand *keep)
 {
 	struct window w;
 	struct slide s;
 
 	if (bytes == 0)
 		return false;
-	w = find_window(e, device, bytes);
+	w = find_window(e, device, bytes, keep);
 	s = slide_find(e, device, bytes);
 	if (s.found && (!w.found || is_last(e, device) || s.cost <= w.cost) &&
 	    slide_begin(e, device, &s))
@@ -244,22 +250,34 @@ static bool begun(struct engine *e, uint8_t device, bool moving)
 	return moving;
 }
 
-bool compact(struct engine *e, uint8_t device)
+static bool make_holes(struct engine *e, struct request *q, uint8_t device,
+		       const struct quota_demand *keep)
 {
-	struct request *q = list_first(queue_of(e, device), struct request, link);
+	bool moving = make_hole(e, device, compact_take_holes(e, q, device), keep);
+
+	compact_give_holes(e, q, device);
+	/* The holes that were taken may stand in the way: one window for all of it. */
+	return moving || make_hole(e, device, acquire_lacking_bytes(e, q, device), keep);
+}
+
+bool compact(struct engine *e, struct request *q, uint8_t device)
+{
+	struct quota_demand demand = { .account = quota_of_request(e, q),
+				       .asks = true,
+				       .whole = true };
 	bool moving;
 
 	if (is_busy(e, device))
 		return true;
-	moving = make_hole(e, device, compact_take_holes(e, q, device));
-	compact_give_holes(e, q, device);
-	/* The holes that were taken may stand in the way: one window for all of it. */
-	if (!moving)
-		moving = make_hole(e, device, acquire_lacking_bytes(e, q, device));
+	moving = make_holes(e, q, device, quotas_any(e) ? &demand : NULL);
+	/* Bytes are free, though in pieces that only others' tensors lie between. What is theirs by
+	 * guarantee leaves them when nothing else can; they have the room for it. */
+	if (!moving && quotas_any(e))
+		moving = reclaim_more(e, q, device) || make_holes(e, q, device, NULL);
 	return begun(e, device, moving);
 }
 
 bool compact_for(struct engine *e, uint8_t device, uint64_t bytes)
 {
-	return is_busy(e, device) || begun(e, device, make_hole(e, device, bytes));
+	return is_busy(e, device) || begun(e, device, make_hole(e, device, bytes, NULL));
 }

@@ -9,9 +9,9 @@
 
 #include "daemon/engine/state.h"
 
-/* Makes a hole for the largest tensor that the head of the device's queue lacks. Returns whether
+/* Makes a hole for the largest tensor that the request lacks there. Returns whether
  * anything moves, or did just now. */
-bool compact(struct engine *e, uint8_t device);
+bool compact(struct engine *e, struct request *q, uint8_t device);
 /* A hole of `bytes` for nobody in the queue, who found none though as much is free. */
 bool compact_for(struct engine *e, uint8_t device, uint64_t bytes);
 /* Whether what stands in the extent could leave it now. */

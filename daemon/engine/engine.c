@@ -18,6 +18,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slabs.h"
@@ -205,6 +206,8 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 	open_lists(e);
 	rc = open_devices(e, err);
 	if (rc == 0)
+		rc = quotas_open(e, err);
+	if (rc == 0)
 		rc = slabs_open(e, err);
 	if (rc == 0)
 		rc = open_policies(e, err);
@@ -284,6 +287,7 @@ void engine_destroy(struct engine *e)
 	free(e->moves_by_id);
 	free(e->holder_table);
 	free(e->name_spaces);
+	quotas_close(e);
 	free(e->doomed);
 	free(e->backoff);
 	e->magic = 0;

@@ -49,6 +49,15 @@ struct engine_watermark {
 	uint32_t high_permille, low_permille;
 };
 
+/* A row of `namespaces:`. */
+struct engine_quota {
+	char name[PROTOCOL_NAME_MAX + 1]; /* without the star */
+	bool prefix; /* all namespaces that begin with it share this; else the one of that name */
+	struct {
+		uint64_t guarantee_bytes, limit_bytes; /* hbm: of each GPU */
+	} tier[TIER_KINDS];
+};
+
 struct engine_class {
 	const struct policy_ops *policy;
 	const void *policy_config;
@@ -71,6 +80,8 @@ struct engine_params {
 	struct engine_watermark watermark[TIER_KINDS];
 	struct engine_class class_[ENGINE_CLASSES];
 	uint64_t linger_ns;
+	const struct engine_quota *quotas; /* stay as long as the engine does */
+	unsigned quota_count;
 	struct stats_page *stats;
 	struct engine_hooks hooks;
 };

@@ -22,6 +22,7 @@ static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int 
 {
 	const char *why = rc == -EBUSY    ? "is pinned for writing"
 			  : rc == -ENOSPC ? "has no room on nvme"
+			  : rc == -EDQUOT ? "has no room within its namespace's limit of nvme"
 			  : rc == -ENODEV ? "has no nvme tier to go to"
 					  : "could not be written";
 

@@ -12,13 +12,15 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/slabs.h"
 
 struct sums {
 	uint64_t used[ENGINE_DEVICES_MAX], closed[ENGINE_DEVICES_MAX];
 	uint64_t resident[TIER_KINDS];
-	uint64_t ready, wanted, granted; /* of records */
+	uint64_t ready, wanted, granted;   /* of records */
+	uint64_t pool[ENGINE_DEVICES_MAX]; /* of all namespaces */
 	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
 };
 
@@ -267,6 +269,34 @@ static unsigned count_flight(const struct engine *e)
 	return n;
 }
 
+/* What namespaces have of a pool, and what the engine has for moves, is what is used of it; nobody
+ * has more than its limit. */
+static void check_quotas(struct engine *e, struct sums *sums)
+{
+	uint64_t leaves[ENGINE_DEVICES_MAX] = { 0 };
+
+	for (unsigned i = 0; i < e->device_count; i++) {
+		sums->pool[e->devices[i].pool] += sums->used[i] - sums->closed[i];
+		leaves[e->devices[i].pool] += sums->leaving[i];
+	}
+	for (unsigned i = 0; i < e->device_count; i++) {
+		uint64_t sum = e->devices[i].moving_bytes, leaving = 0;
+
+		if (e->devices[i].pool != i)
+			continue;
+		for (unsigned a = 0; a < e->account_count; a++) {
+			const struct quota_share *s = &e->accounts[a].pool[i];
+
+			ASSERT(s->used_bytes <= s->limit_bytes);
+			ASSERT(s->leaving_bytes <= s->used_bytes);
+			sum += s->used_bytes;
+			leaving += s->leaving_bytes;
+		}
+		ASSERT(sum == sums->pool[i]);
+		ASSERT(leaving == leaves[i]);
+	}
+}
+
 void engine_check(struct engine *e)
 {
 	struct sums sums = { 0 };
@@ -294,6 +324,7 @@ void engine_check(struct engine *e)
 				ASSERT(q->items[j].node == EXTENT_NONE && !q->items[j].ready);
 		}
 	}
+	check_quotas(e, &sums);
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		ASSERT(sums.resident[kind] ==
 		       atomic_load_explicit(STAT(e, tier[kind].resident_bytes),

@@ -16,6 +16,7 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/piece.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -339,12 +340,12 @@ static void compact_end(struct engine *e, struct move *m)
 
 	e->devices[m->to].compacting--;
 	if (m->result < 0 || m->stop) {
-		replica_give(e, m->to, m->to_node);
+		replica_give_moved(e, m->to, m->to_node);
 	} else if (m->slides) {
 		extents_swap(e->devices[m->to].extents, m->to_node, *node);
-		replica_give(e, m->to, m->to_node);
+		replica_give_moved(e, m->to, m->to_node);
 	} else {
-		replica_give(e, m->to, *node);
+		replica_give_moved(e, m->to, *node);
 		*node = m->to_node;
 	}
 	front_reopen(e, m->tensor);
@@ -357,12 +358,14 @@ static int take_fresh(struct engine *e, struct move *m)
 {
 	const struct record *r = record_of(e, m->tensor);
 	const struct block_map *map = map_get(e, r);
-	uint64_t bytes = map_bytes(map, r, (uint32_t)(m->copy_offset / map->block_bytes));
+	uint32_t block = (uint32_t)(m->copy_offset / map->block_bytes);
+	uint64_t bytes = map_bytes(map, r, block);
+	bool hole = map->blocks[block].node == EXTENT_NONE;
 	int rc;
 
 	do
-		rc = map_block_take(e, m->tensor, bytes, &m->fresh);
-	while (rc == -ENOSPC && reclaim_nvme(e, bytes) > 0);
+		rc = map_block_take(e, m->tensor, bytes, hole, &m->fresh);
+	while (reclaim_nvme(e, m->tensor, bytes, rc) > 0);
 	return rc;
 }
 
@@ -393,15 +396,18 @@ static void copy_end(struct engine *e, struct move *m)
 	struct record *r = record_of(e, m->tensor);
 	struct block_map *map = map_get(e, r);
 	struct block *block = &map->blocks[m->copy_offset / map->block_bytes];
+	bool hole = block->node == EXTENT_NONE;
 
 	if (m->fresh.node == EXTENT_NONE)
 		return;
 	if (m->result < 0 || m->stop) {
-		map_block_give(e, &m->fresh); /* the block keeps its old bytes */
+		map_block_give(e, &m->fresh, hole); /* the block keeps its old bytes */
 		return;
 	}
-	map_block_give(e, block);
+	map_block_give(e, block, true);
 	*block = m->fresh;
+	if (!hole)
+		map_block_stays(e, m->tensor, block);
 	r->version++;
 }
 
@@ -469,6 +475,7 @@ void move_tell_all(struct engine *e, struct move *m)
 void move_finished(struct engine *e, struct move *m)
 {
 	bool drop = m->kind == MOVE_CLEAN && m->drop_after;
+	struct quota_demand demand = { .whole = m->drop_whole };
 	uint32_t tensor = m->tensor;
 
 	static void (*const ends[])(struct engine *, struct move *) = {
@@ -493,8 +500,10 @@ void move_finished(struct engine *e, struct move *m)
 	if (m->request != NULL)
 		request_own_move_ended(e, m->request, m);
 	drop = drop && m->result >= 0 && !m->stop;
+	demand.account = m->drop_for != ACCOUNT_NONE ? &e->accounts[m->drop_for] : NULL;
 	move_free(e, m);
-	if (drop && reclaim_eligible(e, record_of(e, tensor)->front, tensor))
+	if (drop && reclaim_eligible(e, record_of(e, tensor)->front, tensor) &&
+	    quota_yields(e, &demand, tensor, record_of(e, tensor)->front))
 		front_drop(e, tensor);
 	look_at_queues(e);
 }

@@ -37,8 +37,13 @@ static bool is_settled(struct engine *e, uint8_t device, const struct hint *hint
 static bool begin(struct engine *e, uint8_t device, uint32_t tensor)
 {
 	uint32_t node = EXTENT_NONE;
+	int rc = 0;
 
-	if (move_fill_needs_room(e, tensor, device) && replica_take(e, device, tensor, &node) < 0) {
+	if (move_fill_needs_room(e, tensor, device))
+		rc = replica_take(e, device, tensor, &node);
+	if (rc == -EDQUOT)
+		return true; /* it would keep hints of others waiting */
+	if (rc < 0) {
 		slab_room_grow(e, device, replica_rounded(e, device, record_of(e, tensor)->bytes));
 		return false;
 	}
@@ -72,7 +77,7 @@ void prefetch_run(struct engine *e, uint8_t device)
 	unsigned sizes = HINT_SIZES;
 	struct hint *hint;
 
-	while (list_empty(queue_of(e, device)) &&
+	while (!wants_room(e, device) &&
 	       d->prefetch_bytes < extents_capacity(d->extents) / PREFETCH_SHARE &&
 	       (hint = earliest(d, sizes)) != NULL) {
 		if (is_settled(e, device, hint) || begin(e, device, hint->tensor))

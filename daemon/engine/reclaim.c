@@ -10,6 +10,7 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slab_room.h"
@@ -46,6 +47,7 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 
 struct asked {
 	struct engine *e;
+	const struct quota_demand *demand;
 	uint8_t device;
 	uint64_t *count;
 };
@@ -55,7 +57,8 @@ static bool policy_may_pick(const void *ctx, uint32_t tensor)
 	const struct asked *asked = ctx;
 
 	++*asked->count;
-	return reclaim_eligible(asked->e, asked->device, tensor);
+	return reclaim_eligible(asked->e, asked->device, tensor) &&
+	       quota_yields(asked->e, asked->demand, tensor, asked->device);
 }
 
 /* ---- picks ---- */
@@ -84,16 +87,25 @@ struct policy_cost reclaim_cost(const struct engine *e, uint8_t device)
 					     bytes > MIB(16) ? (double)ns / (double)bytes : 1 };
 }
 
-static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struct picks *ret)
+/* What one demand is denied says nothing of another's. */
+static uint64_t *ask_all_at(struct engine *e, uint8_t device, const struct quota_demand *demand)
 {
-	struct asked asked = { e, device, &ret->asked };
+	if (demand->account == NULL || !quotas_any(e))
+		return &e->devices[device].ask_all_at_ns;
+	return &e->accounts[demand->account - e->accounts].ask_all_at_ns[device];
+}
+
+static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes,
+			 const struct quota_demand *demand, bool brief, struct picks *ret)
+{
+	struct asked asked = { e, demand, device, &ret->asked };
 	struct policy_query query = { .tier = device,
 				      .need_bytes = bytes,
 				      .now_ns = e->now_ns,
 				      .cost = reclaim_cost(e, device),
 				      .eligible = policy_may_pick,
 				      .ctx = &asked,
-				      .brief = e->now_ns < e->devices[device].ask_all_at_ns };
+				      .brief = brief };
 
 	ret->asked = 0;
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
@@ -106,9 +118,10 @@ static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes, struc
 
 /* Every policy has named all that it may. Of thousands of pinned tensors that is work: it is done
  * again for polls, or more rarely if it takes long, and not whenever an xfer is done. */
-static void asked_all(struct engine *e, uint8_t device, const struct picks *p)
+static void asked_all(struct engine *e, uint8_t device, const struct quota_demand *demand,
+		      const struct picks *p)
 {
-	uint64_t *at_ns = &e->devices[device].ask_all_at_ns;
+	uint64_t *at_ns = ask_all_at(e, device, demand);
 
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
 		if (p->count[c] == PICKS)
@@ -119,8 +132,11 @@ static void asked_all(struct engine *e, uint8_t device, const struct picks *p)
 
 void reclaim_ask_all(struct engine *e)
 {
-	for (unsigned i = 0; i < e->device_count; i++)
+	for (unsigned i = 0; i < e->device_count; i++) {
 		e->devices[i].ask_all_at_ns = 0;
+		for (unsigned a = 0; a < e->account_count; a++)
+			e->accounts[a].ask_all_at_ns[i] = 0;
+	}
 }
 
 /* The best pick of all classes, TENSOR_NONE at the end. */
@@ -141,7 +157,8 @@ static uint32_t best_pick(struct picks *p)
 /* ---- acting ---- */
 
 /* Dram copies under hbm fronts go first: the bytes stand above, nothing is lost but a copy. */
-static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes)
+static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes,
+			     const struct quota_demand *demand)
 {
 	uint32_t tensor = e->shadow_first[SHADOW_DRAM];
 	uint64_t freed = 0;
@@ -151,7 +168,8 @@ static uint64_t drop_shadows(struct engine *e, uint8_t device, uint64_t bytes)
 		uint32_t next = r->shadow[SHADOW_DRAM].next;
 		uint64_t n = replica_rounded(e, device, r->bytes);
 
-		if (dram_of(e, r) != device || lost_front(e, r)) {
+		if (dram_of(e, r) != device || lost_front(e, r) ||
+		    !quota_yields(e, demand, tensor, device)) {
 			tensor = next;
 			continue;
 		}
@@ -178,7 +196,7 @@ static bool names(const struct request *q, uint32_t tensor)
 
 /* Running acquires count on the copies that they found, and the head of the queue would only lack
  * more without its own. A flush does not: it waits itself for those who want it in dram. */
-static bool is_counted_on(struct engine *e, uint8_t device, uint32_t tensor)
+static bool is_counted_on(struct engine *e, const struct request *head, uint32_t tensor)
 {
 	struct list *it;
 
@@ -188,11 +206,12 @@ static bool is_counted_on(struct engine *e, uint8_t device, uint32_t tensor)
 		if (q->kind == REQUEST_ACQUIRE && q->device == e->dram && names(q, tensor))
 			return true;
 	}
-	return names(list_first(queue_of(e, device), struct request, link), tensor);
+	return names(head, tensor);
 }
 
 /* Nothing else can go: a copy that somebody further back waits for is in the head's way. */
-static bool drop_wanted_shadow(struct engine *e, uint8_t device)
+static bool drop_wanted_shadow(struct engine *e, const struct request *head, uint8_t device,
+			       const struct quota_demand *demand)
 {
 	uint32_t tensor = e->shadow_first[SHADOW_DRAM];
 
@@ -201,7 +220,7 @@ static bool drop_wanted_shadow(struct engine *e, uint8_t device)
 
 		if (dram_of(e, r) != device || r->move != 0 || r->wanted == 0 ||
 		    (r->sources & SOURCE_HBM) == 0 || lost_front(e, r) ||
-		    is_counted_on(e, device, tensor))
+		    !quota_yields(e, demand, tensor, device) || is_counted_on(e, head, tensor))
 			continue;
 		replica_drop(e, tensor, TIER_KIND_DRAM);
 		return true;
@@ -210,7 +229,7 @@ static bool drop_wanted_shadow(struct engine *e, uint8_t device)
 }
 
 /* On nvme the newest copies go first: their fronts are the last to follow them down. */
-uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
+static uint64_t drop_from_nvme(struct engine *e, uint64_t bytes, const struct quota_demand *demand)
 {
 	uint32_t tensor = e->shadow_first[SHADOW_NVME];
 	uint64_t freed = 0;
@@ -219,7 +238,8 @@ uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
 		struct record *r = record_of(e, tensor);
 		uint32_t next = r->shadow[SHADOW_NVME].next;
 
-		if (r->move == 0 && (r->sources & front_source(e, r)) != 0 && !lost_front(e, r)) {
+		if (r->move == 0 && (r->sources & front_source(e, r)) != 0 && !lost_front(e, r) &&
+		    quota_yields(e, demand, tensor, e->nvme_first)) {
 			replica_drop(e, tensor, TIER_KIND_NVME);
 			freed += ALIGN_UP(r->bytes, GRANULE);
 		}
@@ -228,8 +248,36 @@ uint64_t reclaim_nvme(struct engine *e, uint64_t bytes)
 	return freed;
 }
 
+uint64_t reclaim_nvme(struct engine *e, uint32_t tensor, uint64_t bytes, int why)
+{
+	struct quota_demand demand = { .account = account_of(e, tensor), .own = why == -EDQUOT };
+	uint64_t freed = 0;
+
+	if (why != -ENOSPC && why != -EDQUOT)
+		return 0;
+	freed = drop_from_nvme(e, bytes, &demand);
+	demand.whole = true;
+	return freed > 0 ? freed : drop_from_nvme(e, bytes, &demand);
+}
+
+/* The account is looked at again when the clean has ended. */
+static int clean_for(struct engine *e, uint32_t tensor, const struct quota_demand *demand)
+{
+	int rc = move_clean(e, tensor, false, true, XFER_WRITE_BACK);
+	const struct record *r = record_of(e, tensor);
+	struct move *m = rc == 0 && r->move != 0 ? move_get(e, r->move) : NULL;
+
+	if (m != NULL) {
+		m->drop_for = demand->account != NULL ? (uint16_t)(demand->account - e->accounts)
+						      : ACCOUNT_NONE;
+		m->drop_whole = demand->whole;
+	}
+	return rc;
+}
+
 /* One victim. Returns the bytes that came free at once; `*ret_begun`: something goes on. */
-static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor, bool *ret_begun)
+static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor,
+			    const struct quota_demand *demand, bool *ret_begun)
 {
 	uint64_t bytes = replica_rounded(e, device, record_of(e, tensor)->bytes);
 	int rc;
@@ -238,9 +286,11 @@ static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor, b
 		stat_add(STAT(e, bad_picks), 1);
 		return 0;
 	}
+	if (!quota_yields(e, demand, tensor, device))
+		return 0; /* those that were picked before it have taken what there was */
 	rc = front_drop(e, tensor);
 	if (rc == -EAGAIN)
-		rc = move_clean(e, tensor, false, true, XFER_WRITE_BACK);
+		rc = clean_for(e, tensor, demand);
 	else if (rc == 0)
 		return bytes;
 	if (rc == 0)
@@ -248,29 +298,52 @@ static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor, b
 	return 0;
 }
 
-/* Frees `goal` bytes, counting what is on its way out. Returns whether anything moves. */
-static bool reclaim(struct engine *e, uint8_t device, uint64_t goal)
+/* What is on its way out anyhow. */
+static uint64_t leaving(const struct engine *e, uint8_t device, const struct quota_demand *demand)
 {
-	struct device *d = &e->devices[device];
+	const struct device *d = &e->devices[device];
+
+	return demand->own ? demand->account->pool[d->pool].leaving_bytes : d->leaving_bytes;
+}
+
+/* Asks once, and takes what was picked. Returns what came free at once. */
+static uint64_t take_picks(struct engine *e, uint8_t device, uint64_t goal,
+			   const struct quota_demand *demand, bool brief, bool *ret_begun)
+{
 	uint64_t freed = 0;
 	struct picks picks;
-	bool begun = false;
+	uint32_t tensor;
+
+	ask_policies(e, device, goal - leaving(e, device, demand), demand, brief, &picks);
+	while (freed + leaving(e, device, demand) < goal &&
+	       (tensor = best_pick(&picks)) != TENSOR_NONE)
+		freed += take_victim(e, device, tensor, demand, ret_begun);
+	if (freed + leaving(e, device, demand) < goal && !brief)
+		asked_all(e, device, demand, &picks);
+	return freed;
+}
+
+/* Frees `goal` bytes, counting what is on its way out. Returns whether anything moves. */
+static bool reclaim(struct engine *e, uint8_t device, uint64_t goal, struct quota_demand demand)
+{
+	bool brief = e->now_ns < *ask_all_at(e, device, &demand), begun = false;
+	uint64_t freed = 0;
 
 	if (device_kind(e, device) == TIER_KIND_DRAM)
-		freed = drop_shadows(e, device, goal);
-	if (freed + d->leaving_bytes < goal) {
-		uint32_t tensor;
-
-		ask_policies(e, device, goal - freed - d->leaving_bytes, &picks);
-		while (freed + d->leaving_bytes < goal &&
-		       (tensor = best_pick(&picks)) != TENSOR_NONE)
-			freed += take_victim(e, device, tensor, &begun);
-		if (freed + d->leaving_bytes < goal)
-			asked_all(e, device, &picks);
+		freed = drop_shadows(e, device, goal, &demand);
+	if (freed + leaving(e, device, &demand) < goal)
+		freed += take_picks(e, device, goal - freed, &demand, brief, &begun);
+	/* Tensors go as a whole: of who is above its guarantee one may be in part below it. */
+	demand.whole = quotas_any(e) && demand.account != NULL && !demand.own && !brief;
+	if (demand.whole && freed == 0 && !begun && leaving(e, device, &demand) == 0) {
+		if (device_kind(e, device) == TIER_KIND_DRAM)
+			freed = drop_shadows(e, device, goal, &demand);
+		if (freed < goal)
+			freed += take_picks(e, device, goal - freed, &demand, false, &begun);
 	}
 	if (freed > 0)
 		e->again = true;
-	return freed > 0 || begun || d->leaving_bytes > 0;
+	return freed > 0 || begun || leaving(e, device, &demand) > 0;
 }
 
 /* Whether something stands there whose write-back has just failed. */
@@ -287,12 +360,12 @@ static bool any_broken(const struct engine *e, uint8_t device)
 
 /* Nobody can go because nothing below takes the bytes: those who wait for room are told the cause.
  */
-static void give_up_if_broken(struct engine *e, uint8_t device)
+static void give_up_if_broken(struct engine *e, struct request *q, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 
 	if (d->clean_error != 0 && any_broken(e, device))
-		request_fail_head(e, device, d->clean_error, d->clean_cause);
+		request_finish(e, q, d->clean_error, d->clean_cause);
 }
 
 static uint64_t free_bytes(const struct device *d)
@@ -300,28 +373,47 @@ static uint64_t free_bytes(const struct device *d)
 	return extents_capacity(d->extents) - extents_used(d->extents);
 }
 
+bool reclaim_more(struct engine *e, struct request *q, uint8_t device)
+{
+	return reclaim(e, device, GRANULE,
+		       (struct quota_demand){ .account = quota_of_request(e, q), .asks = true });
+}
+
 /* Memory that may still come goes before anybody has to.
  * Where bytes are free but no window can be emptied (what stands in the best one has no hole to go
  * to), one victim more goes, wherever it stands: that is a hole for it. */
-void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes)
+void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t bytes)
 {
+	struct quota_demand demand = { .account = quota_of_request(e, q), .asks = true };
 	struct device *d = &e->devices[device];
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
-	if (slab_room_grow_head(e, device))
+	if (slab_room_grow_head(e, q, device))
 		return;
 	if (free < bytes && slab_room_grow_any(e, device))
 		return;
 	if (free < bytes)
-		moving = reclaim(e, device, bytes - free);
+		moving = reclaim(e, device, bytes - free, demand);
 	else if (!moving)
-		moving = compact(e, device) || slab_room_grow_any(e, device) ||
-			 slab_room_trade(e, device) || reclaim(e, device, GRANULE);
+		moving = compact(e, q, device) || slab_room_grow_any(e, device) ||
+			 slab_room_trade(e, q, device) || reclaim_more(e, q, device);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
-		moving = drop_wanted_shadow(e, device);
+		moving = drop_wanted_shadow(e, q, device, &demand);
 	if (!moving)
-		give_up_if_broken(e, device);
+		give_up_if_broken(e, q, device);
+}
+
+void reclaim_own(struct engine *e, struct request *q, const struct account *own, uint8_t device,
+		 uint64_t bytes)
+{
+	struct quota_demand demand = { .account = own, .own = true };
+	bool moving = reclaim(e, device, bytes, demand);
+
+	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
+		moving = drop_wanted_shadow(e, q, device, &demand);
+	if (!moving)
+		give_up_if_broken(e, q, device);
 }
 
 /* What would like to come down from above finds room, but no hole, and there is no other way down.
@@ -332,7 +424,7 @@ static void join_holes(struct engine *e, uint8_t device)
 	uint64_t bytes = d->wanted_hole_bytes;
 
 	d->wanted_hole_bytes = 0;
-	if (bytes > 0 && bytes <= free_bytes(d) && list_empty(queue_of(e, device)) &&
+	if (bytes > 0 && bytes <= free_bytes(d) && !wants_room(e, device) &&
 	    extents_largest_free(d->extents) < bytes)
 		compact_for(e, device, bytes);
 }
@@ -355,14 +447,31 @@ bool reclaim_presses(struct engine *e, uint8_t device)
 	       e->devices[device].wanted_bytes > 0;
 }
 
+/* Who is at its limit of dram, and has more to come down to it, makes room by itself. */
+static void reclaim_wanted(struct engine *e, uint8_t device)
+{
+	for (unsigned i = 0; i < e->account_count; i++) {
+		struct quota_share *s = &e->accounts[i].pool[device];
+		struct quota_demand own = { .account = &e->accounts[i], .own = true };
+		uint64_t wanted = s->wanted_bytes;
+
+		s->wanted_bytes = 0;
+		if (wanted > 0 && s->used_bytes + wanted > s->limit_bytes)
+			reclaim(e, device, s->used_bytes + wanted - s->limit_bytes, own);
+	}
+}
+
 void reclaim_device(struct engine *e, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 	const struct engine_watermark *w = &e->params.watermark[device_kind(e, device)];
 	uint64_t used = used_bytes(e, device), goal = 0;
 	uint64_t low = slabs_capacity(e, device) / 1000 * w->low_permille;
+	const struct quota_demand nobody = { .account = NULL };
 
 	join_holes(e, device);
+	if (quotas_any(e) && device == e->dram)
+		reclaim_wanted(e, device);
 	if (e->now_ns < d->reclaim_at_ns)
 		return;
 	if (above_high(e, device))
@@ -374,6 +483,6 @@ void reclaim_device(struct engine *e, uint8_t device)
 		return; /* there will be more of it in a moment */
 	/* A clean that would end in a drop is begun once; more would only write the same bytes
 	 * again. */
-	if (goal > d->leaving_bytes && !reclaim(e, device, goal))
+	if (goal > d->leaving_bytes && !reclaim(e, device, goal, nobody))
 		d->reclaim_at_ns = e->now_ns + IDLE_RETRY_NS;
 }

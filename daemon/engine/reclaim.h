@@ -6,7 +6,7 @@
 #ifndef TIERD_ENGINE_RECLAIM_H
 #define TIERD_ENGINE_RECLAIM_H
 
-#include "daemon/engine/state.h"
+#include "daemon/engine/quota.h"
 
 /* Whether the tensor's front on `device` could be taken now. */
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
@@ -16,11 +16,16 @@ bool reclaim_has_home(const struct engine *e, const struct record *r, uint8_t de
 bool reclaim_presses(struct engine *e, uint8_t device);
 /* What it costs to bring bytes back that leave it. */
 struct policy_cost reclaim_cost(const struct engine *e, uint8_t device);
-/* For the head of the device's queue, which lacks `bytes` in all. */
-void reclaim_for(struct engine *e, uint8_t device, uint64_t bytes);
-/* nvme is full: copies of what stands valid in a front go, `bytes` of them if there are. Returns
- * what came free. */
-uint64_t reclaim_nvme(struct engine *e, uint64_t bytes);
+/* For a request of the device's queue whose turn it is, and which lacks `bytes` in all. */
+void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t bytes);
+/* Likewise, but only tensors of that account make room. */
+void reclaim_own(struct engine *e, struct request *q, const struct account *own, uint8_t device,
+		 uint64_t bytes);
+/* Room is free, but in pieces: one victim more. Whether anything moves. */
+bool reclaim_more(struct engine *e, struct request *q, uint8_t device);
+/* nvme is full (`why` -ENOSPC), or what the tensor's namespace may have of it (-EDQUOT): copies of
+ * what stands valid in a front go, `bytes` of them if there are. Returns what came free. */
+uint64_t reclaim_nvme(struct engine *e, uint32_t tensor, uint64_t bytes, int why);
 /* Pins are gone: whom policies were denied may be asked for again. */
 void reclaim_ask_all(struct engine *e);
 /* Above the high watermark, or when moves from above want room. */

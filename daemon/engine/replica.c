@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/replica.h"
 
+#include <errno.h>
+
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/slabs.h"
 
 uint64_t replica_rounded(const struct engine *e, uint8_t device, uint64_t bytes)
@@ -83,16 +86,41 @@ void replica_count_reserved(struct engine *e, enum tier_kind kind)
 	note_peak(e, kind);
 }
 
+static void account_for(struct engine *e, uint8_t device, const struct extent *x, bool moving,
+			bool in)
+{
+	slabs_touch(e, device, x);
+	if (x->owner != OWNER_SLAB && moving)
+		quota_count_moving(e, device, x->bytes, in);
+	else if (x->owner != OWNER_SLAB)
+		quota_count(e, x->owner, device, x->bytes, in);
+	replica_count_reserved(e, device_kind(e, device));
+}
+
 int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *ret_node)
 {
+	uint64_t bytes = e->records[tensor].bytes;
 	struct extent x;
-	int rc = extents_take(e->devices[device].extents, e->records[tensor].bytes, tensor, &x);
+	int rc;
 
+	if (!quota_allows(e, tensor, device, replica_rounded(e, device, bytes)))
+		return -EDQUOT;
+	rc = extents_take(e->devices[device].extents, bytes, tensor, &x);
 	if (rc < 0)
 		return rc;
-	slabs_touch(e, device, &x);
-	replica_count_reserved(e, device_kind(e, device));
+	account_for(e, device, &x, false, true);
 	*ret_node = x.node;
+	return 0;
+}
+
+/* A second place for what stands there already. */
+static int took(struct engine *e, uint8_t device, int rc, const struct extent *x,
+		uint32_t *ret_node)
+{
+	if (rc < 0)
+		return rc;
+	account_for(e, device, x, true, true);
+	*ret_node = x->node;
 	return 0;
 }
 
@@ -103,23 +131,7 @@ int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint
 	int rc = extents_take_outside(e->devices[device].extents, e->records[tensor].bytes, tensor,
 				      begin, end, &x);
 
-	if (rc < 0)
-		return rc;
-	slabs_touch(e, device, &x);
-	replica_count_reserved(e, device_kind(e, device));
-	*ret_node = x.node;
-	return 0;
-}
-
-static int took(struct engine *e, uint8_t device, int rc, const struct extent *x,
-		uint32_t *ret_node)
-{
-	if (rc < 0)
-		return rc;
-	slabs_touch(e, device, x);
-	replica_count_reserved(e, device_kind(e, device));
-	*ret_node = x->node;
-	return 0;
+	return took(e, device, rc, &x, ret_node);
 }
 
 int replica_take_before(struct engine *e, uint8_t device, uint32_t tensor, uint32_t node,
@@ -151,17 +163,26 @@ int replica_take_highest(struct engine *e, uint8_t device, uint32_t tensor, uint
 	return took(e, device, rc, &x, ret_node);
 }
 
-void replica_give(struct engine *e, uint8_t device, uint32_t node)
+static void give(struct engine *e, uint8_t device, uint32_t node, bool moving)
 {
 	struct extent x;
 
 	extents_get(e->devices[device].extents, node, &x);
-	slabs_touch(e, device, &x);
 	extents_give(e->devices[device].extents, node);
-	replica_count_reserved(e, device_kind(e, device));
+	account_for(e, device, &x, moving, false);
 	e->devices[device].reclaim_at_ns = 0; /* there is room: whoever waits looks again */
 	e->devices[device].look = true;
 	e->again = true;
+}
+
+void replica_give(struct engine *e, uint8_t device, uint32_t node)
+{
+	give(e, device, node, false);
+}
+
+void replica_give_moved(struct engine *e, uint8_t device, uint32_t node)
+{
+	give(e, device, node, true);
 }
 
 /* ---- sources and fronts ---- */

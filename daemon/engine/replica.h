@@ -9,9 +9,11 @@
 
 #include "daemon/engine/state.h"
 
-/* Extents of a mapped device for `tensor`; counted in reserved and peak. */
+/* Extents of a mapped device for `tensor`; counted in reserved and peak. -EDQUOT: its namespace is
+ * at its limit there. */
 int replica_take(struct engine *e, uint8_t device, uint32_t tensor, uint32_t *ret_node);
-/* Likewise, but nowhere in the addresses [begin, end). */
+/* A second place for what stands on the device, which a move ends by giving one of both. Nowhere in
+ * the addresses [begin, end). */
 int replica_take_outside(struct engine *e, uint8_t device, uint32_t tensor, uint64_t begin,
 			 uint64_t end, uint32_t *ret_node);
 /* The `bytes` before the extent `node` of its own, a hole. */
@@ -23,6 +25,8 @@ int replica_take_at(struct engine *e, uint8_t device, uint32_t tensor, uint64_t 
 int replica_take_highest(struct engine *e, uint8_t device, uint32_t tensor, uint64_t above,
 			 uint32_t *ret_node);
 void replica_give(struct engine *e, uint8_t device, uint32_t node);
+/* Of two that a tensor has there, either. */
+void replica_give_moved(struct engine *e, uint8_t device, uint32_t node);
 uint64_t replica_offset(const struct engine *e, uint8_t device, uint32_t node);
 void *replica_address(const struct engine *e, uint8_t device, uint32_t node);
 /* What the tensor's bytes take on a device. */

@@ -16,6 +16,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/slabs.h"
@@ -243,14 +244,6 @@ void requests_drop_holder(struct engine *e, struct holder *h)
 	}
 }
 
-void request_fail_head(struct engine *e, uint8_t device, int result, const char *text)
-{
-	struct list *queue = queue_of(e, device);
-
-	if (!list_empty(queue))
-		request_finish(e, list_first(queue, struct request, link), result, text);
-}
-
 void request_backoff(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
@@ -356,9 +349,14 @@ static void run_queue(struct engine *e, uint8_t device)
 	if (!e->devices[device].look)
 		return;
 	e->devices[device].look = false;
+	if (quotas_any(e)) {
+		quota_run_queue(e, device);
+		return;
+	}
 	while (!list_empty(queue)) {
 		struct request *q = list_first(queue, struct request, link);
 
+		q->turn = TURN_ALL;
 		acquire_admit(e, q);
 		if (!list_empty(queue) && list_first(queue, struct request, link) == q)
 			return;

@@ -28,15 +28,20 @@ void request_grant(struct engine *e, struct request *request, uint64_t token);
 /* Something has changed that may let a queue go on: an end of a move, an unpin, the time. */
 void look_at_queues(struct engine *e);
 void request_wake(struct engine *e, struct request *request);
-/* The head of a device's queue gets this failure: no room can be made. */
-void request_fail_head(struct engine *e, uint8_t device, int result, const char *text);
 /* A tensor whose write-back failed is left alone for a while. */
 void request_backoff(struct engine *e, uint32_t tensor);
 
 /* What the items of a request of each kind do when they are looked at (acquire.c, copy.c, flush.c).
  */
 void acquire_step(struct engine *e, struct request *request);
+/* It gets its extents and runs, or waits in its device's queue: a new one, one that was blocked, or
+ * one whose turn it is (acquire_room.c). */
 void acquire_admit(struct engine *e, struct request *request);
+void acquire_enter(struct request *request, enum request_state state, struct list *list);
+void acquire_run(struct engine *e, struct request *request);
+void acquire_let_go(struct engine *e, struct request *request);
+bool acquire_is_blocked(struct engine *e, const struct request *request);
+void acquire_want_items(struct engine *e, struct request *request);
 /* Whether the item would need an extent of its own at the request's device. */
 bool acquire_needs_room(struct engine *e, const struct request *request, const struct item *item);
 /* The extents that it would need at that device, in bytes. */
@@ -45,8 +50,8 @@ uint64_t acquire_lacking_bytes(struct engine *e, const struct request *request, 
 uint8_t item_device(struct engine *e, const struct item *item);
 /* The other device of its place, where there are two: dram has a zone. */
 uint8_t acquire_second_device(const struct engine *e, const struct request *request);
-/* Whether they could ever be in that place together: 0, or -ENOSPC with the sentence. All of
- * these are in admission.c. */
+/* Whether they could ever be in that place together: 0, or -ENOSPC or -EDQUOT with the sentence.
+ * All of these are in admission.c. */
 int acquire_can_fit(struct engine *e, struct request *request, char *text, size_t room);
 /* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
 int acquire_blocker(struct engine *e, const struct request *request);

@@ -17,11 +17,6 @@ static bool could_leave(void *ctx, const struct extent *x)
 	return compact_can_leave(asked->e, asked->device, x);
 }
 
-static struct request *head_of(struct engine *e, uint8_t device)
-{
-	return list_first(queue_of(e, device), struct request, link);
-}
-
 /* How many slabs can be made now, as far as is known. What one was given for is not asked for
  * elsewhere, in the hope of more. */
 static uint32_t slabs_to_be_had(const struct engine *e, const struct slabs *s)
@@ -91,16 +86,15 @@ bool slab_room_grow(struct engine *e, uint8_t device, uint64_t bytes)
 
 /* The tensors find holes, one after the other; memory is made for the first that finds none, or for
  * all of them together where that costs no more. */
-bool slab_room_grow_head(struct engine *e, uint8_t device)
+bool slab_room_grow_head(struct engine *e, struct request *q, uint8_t device)
 {
-	struct request *q = head_of(e, device);
 	struct way whole, way;
 	uint64_t bytes;
 	bool grows;
 
 	if (is_known(e, device, &grows))
 		return grows;
-	if (e->devices[device].slabs->traded && slab_room_trade(e, device))
+	if (e->devices[device].slabs->traded && slab_room_trade(e, q, device))
 		return true;
 	e->devices[device].slabs->traded = false; /* whatever it was given for, it is not now */
 	whole = open_way(e, device, acquire_lacking_bytes(e, q, device));
@@ -131,10 +125,9 @@ static struct way trade_way(struct engine *e, uint8_t device, uint64_t bytes)
 {
 	const struct slabs *s = e->devices[device].slabs;
 	struct asked asked = { e, device };
-	struct slab_need need = { .bytes = bytes,
-				  .slabs = slabs_to_be_had(e, s),
-				  .leaves = could_leave,
-				  .ctx = &asked };
+	struct slab_need need = {
+		.bytes = bytes, .slabs = slabs_to_be_had(e, s), .leaves = could_leave, .ctx = &asked
+	};
 
 	return slab_search_way(s, e->devices[device].extents, &need);
 }
@@ -155,10 +148,9 @@ static bool follow(struct engine *e, uint8_t device, const struct way *way)
 
 /* For all of a batch in one piece, where that could ever be: what is given, made, and leaves for it
  * is then always nearer to that, and no slab goes round in a circle. */
-bool slab_room_trade(struct engine *e, uint8_t device)
+bool slab_room_trade(struct engine *e, struct request *q, uint8_t device)
 {
 	const struct device *d = &e->devices[device];
-	struct request *q = head_of(e, device);
 	struct way way;
 	uint64_t bytes;
 	bool trades;

@@ -132,7 +132,7 @@ static bool move_to(struct engine *e, uint8_t device, uint32_t tensor, uint32_t 
 {
 	if (move_compact(e, tensor, node) == 0)
 		return true;
-	replica_give(e, device, node);
+	replica_give_moved(e, device, node);
 	return false;
 }
 
@@ -150,7 +150,7 @@ static bool come_down(struct engine *e, uint8_t device, const struct extent *x, 
 		return false;
 	if (move_slide(e, x->owner, node) == 0)
 		return true;
-	replica_give(e, device, node);
+	replica_give_moved(e, device, node);
 	return false;
 }
 

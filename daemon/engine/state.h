@@ -114,22 +114,25 @@ struct device {
 	uint8_t lane;          /* the tier's number: whose lane, whose arena in word1 */
 	uint64_t base_offset;  /* of its range in the tier */
 	uint64_t closed_bytes; /* ranges in extents that have no memory: not used by anybody */
-	uint8_t place;     /* as in word0; nvme: not used */
-	struct list queue; /* requests that wait for room, first in first out */
-	bool lost;         /* for good */
+	uint8_t place;         /* as in word0; nvme: not used */
+	uint8_t pool;          /* quota.h: the first device of those that share a quota */
+	uint64_t moving_bytes; /* of that first device: extents that are the engine's own */
+	struct list queue;     /* requests that wait for room, first in first out */
+	bool lost;             /* for good */
 	uint32_t lost_tensors, lost_told; /* and of how many the log knows */
-	bool look; /* since the queue was looked at, something has changed that may help it */
+	bool wants_room; /* with quotas: somebody in the queue waits for what others have */
+	bool look;       /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
 	unsigned compacting;     /* running compactions */
 	uint64_t prefetch_bytes; /* of running prefetches into it */
 	/* struct hint, of tensors about as large in each list, earliest need first. */
 	struct list hints[HINT_SIZES];
-	uint64_t reclaim_at_ns;  /* nothing was eligible: do not look again before */
-	uint64_t ask_all_at_ns;  /* nor ask policies for all that they were denied */
-	int clean_error;         /* last failure to write back, 0 since the last success */
+	uint64_t reclaim_at_ns; /* nothing was eligible: do not look again before */
+	uint64_t ask_all_at_ns; /* nor ask policies for all that they were denied */
+	int clean_error;        /* last failure to write back, 0 since the last success */
 	char clean_cause[192];
-	uint64_t compact_at_ns; /* no window was found: do not look again before */
+	uint64_t compact_at_ns;     /* no window was found: do not look again before */
 	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */
 	/* slide.c: where the window ends, and the tensor before the gap that is closed next. */
 	uint64_t slide_end;
@@ -141,6 +144,7 @@ struct device {
 
 struct name_space {
 	char name[PROTOCOL_NAME_MAX + 1];
+	uint16_t account; /* quota.h */
 	uint32_t connections;
 	uint32_t uid;        /* of the client that made it */
 	uint32_t first;      /* named tensors */
@@ -169,8 +173,8 @@ struct holder {
 	uint32_t steps; /* counted on from those of its namespace */
 	bool stopped, dead;
 	uint64_t *slabs[ENGINE_DEVICES_MAX]; /* which ones it may have mapped: bits */
-	uint32_t first; /* unnamed tensors */
-	uint32_t sweep; /* dead: next slot to take over */
+	uint32_t first;                      /* unnamed tensors */
+	uint32_t sweep;                      /* dead: next slot to take over */
 	void *user;
 	struct list requests;
 };
@@ -180,6 +184,13 @@ enum request_state {
 	REQUEST_BLOCKED, /* an earlier request wants one of the tensors at another place */
 	REQUEST_QUEUED,  /* waits for room; holds nothing */
 	REQUEST_RUNNING, /* everything it needs is reserved */
+};
+
+/* What a queued request may do for its room now. */
+enum turn {
+	TURN_WAITS,
+	TURN_OWN, /* its namespace's tensors make room for it, and no others */
+	TURN_ALL,
 };
 
 /* One tensor of a request. */
@@ -208,9 +219,11 @@ struct request {
 	uint8_t device; /* acquire: where to */
 	uint8_t access;
 	bool completed;
-	struct list todo; /* RUNNING acquires and flushes: items to be looked at next */
-	size_t open;      /* items begun and not ready */
-	bool polling;     /* some item waits for an unpin */
+	uint8_t turn;         /* QUEUED: enum turn */
+	uint64_t leave_bytes; /* that are free, but others' before they are its own */
+	struct list todo;     /* RUNNING acquires and flushes: items to be looked at next */
+	size_t open;          /* items begun and not ready */
+	bool polling;         /* some item waits for an unpin */
 	/* acquire_on */
 	bool on;         /* may be answered early: its holder has fences */
 	bool granted;    /* was answered; stores the fence when the last open item's move ends */
@@ -257,7 +270,9 @@ struct move {
 	uint8_t from,
 		to; /* devices; from DEVICE_NONE: nvme blocks or zeros; to DEVICE_NONE: nvme */
 	uint8_t from_kind, to_kind; /* TIER_KINDS: zeros */
-	bool drop_after;            /* clean: the front is to go */
+	bool drop_after;            /* clean: the front is to go, */
+	uint16_t drop_for;          /* for this account, */
+	bool drop_whole;            /* as quota_demand has it */
 	bool unfilled;              /* fill: for a discarding writer */
 	bool stop;                  /* no further pieces */
 	bool for_prefetch;
@@ -331,6 +346,8 @@ struct engine {
 	struct name_space *name_spaces;
 	uint32_t name_space_count;
 	uint64_t name_spaces_ever;
+	struct account *accounts; /* quota.h; [0]: of whoever no row names */
+	unsigned account_count;
 	bool shared_domain; /* more than one namespace was ever seen: recycled bytes are zeroed */
 
 	struct list holders, tombstones;
@@ -371,10 +388,10 @@ struct engine {
 	struct part part[2];
 	bool lost_any, lost_look; /* a device was; tensors there are to be looked at */
 	uint64_t lost_at_ns;
-	uint64_t now_ns;    /* of the call that is running */
-	bool again;     /* something has changed: queues are looked at before the call returns */
-	bool orphans;   /* a tensor that somebody waits for was destroyed */
-	bool unblocked; /* a request has ended that others may be blocked by */
+	uint64_t now_ns; /* of the call that is running */
+	bool again;      /* something has changed: queues are looked at before the call returns */
+	bool orphans;    /* a tensor that somebody waits for was destroyed */
+	bool unblocked;  /* a request has ended that others may be blocked by */
 };
 
 #define STAT(e, name) (&(e)->params.stats->name)
@@ -425,6 +442,13 @@ static inline uint8_t device_at(const struct engine *e, const struct record *r, 
 static inline struct list *queue_of(struct engine *e, uint8_t device)
 {
 	return &e->devices[device == e->zone ? e->dram : device].queue;
+}
+/* Whether room that comes free there is somebody's already. */
+static inline bool wants_room(struct engine *e, uint8_t device)
+{
+	const struct device *d = &e->devices[device == e->zone ? e->dram : device];
+
+	return !list_empty(&d->queue) && (e->account_count == 1 || d->wants_room);
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -130,6 +131,16 @@ const char *tensor_text(struct engine *e, uint32_t tensor, char text[TENSOR_TEXT
 	return text;
 }
 
+/* What of dram it could ever come to. */
+static uint64_t dram_for_moves(const struct engine *e, const struct record *r)
+{
+	const struct account *a = &e->accounts[e->name_spaces[r->name_space].account];
+	uint64_t bytes = admission_dram_for_moves(e, (r->flags & RECORD_ZONED) != 0);
+
+	return quotas_any(e) && e->zone == DEVICE_NONE ? MIN(bytes, quota_dram_for_moves(e, a))
+						       : bytes;
+}
+
 /* The record and the descriptor of a tensor that was admitted. */
 static void begin_tensor(struct engine *e, struct holder *h, const struct engine_spec *s,
 			 uint64_t bytes, uint32_t tensor)
@@ -159,8 +170,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 		r->flags |= RECORD_SMALL;
 	if (s->flags & SPEC_DEVICE_COPY)
 		r->flags |= RECORD_ZONED;
-	if (bytes >= SMALL_BYTES &&
-	    ALIGN_UP(bytes, GRANULE) > admission_dram_for_moves(e, (r->flags & RECORD_ZONED) != 0))
+	if (bytes >= SMALL_BYTES && ALIGN_UP(bytes, GRANULE) > dram_for_moves(e, r))
 		r->flags |= RECORD_LARGE;
 	if (generation == 0)
 		generation = 1;
@@ -180,16 +190,16 @@ static void destroy_one(struct engine *e, uint32_t tensor);
 static bool finish_ends(struct engine *e);
 
 /* Bytes and an index. What the dead leave behind is in nobody's way. */
-static int take_room(struct engine *e, const struct engine_spec *s, uint64_t bytes,
-		     uint32_t *ret_tensor, struct err *err)
+static int take_room(struct engine *e, const struct holder *h, const struct engine_spec *s,
+		     uint64_t bytes, uint32_t *ret_tensor, struct err *err)
 {
 	int rc;
 
 	do {
-		rc = admission_check(e, s, bytes, err);
+		rc = admission_check(e, h, s, bytes, err);
 		if (rc == 0)
 			rc = take_index(e, ret_tensor, err);
-	} while (rc == -ENOSPC && finish_ends(e));
+	} while ((rc == -ENOSPC || rc == -EDQUOT) && finish_ends(e));
 	return rc;
 }
 
@@ -201,7 +211,7 @@ static int create_one(struct engine *e, struct holder *h, const struct engine_sp
 	int rc = spec_bytes(s, &bytes, err);
 
 	if (rc == 0)
-		rc = take_room(e, s, bytes, &tensor, err);
+		rc = take_room(e, h, s, bytes, &tensor, err);
 	if (rc < 0)
 		return rc;
 	if (s->name != NULL) {
@@ -415,6 +425,7 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 	ns = &e->name_spaces[free_slot];
 	*ns = (struct name_space){ .first = TENSOR_NONE, .used = true };
 	memcpy(ns->name, name, bytes);
+	ns->account = quota_find(e, name, bytes);
 	/* Anything in the arenas may be somebody else's from now on. */
 	e->shared_domain |= e->name_spaces_ever++ > 0;
 	*ret = (uint16_t)free_slot;

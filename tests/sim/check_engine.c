@@ -146,10 +146,60 @@ START_TEST(nobody_waits_for_ever_where_room_is_in_pieces)
 }
 END_TEST
 
+/* What the engine checks after each call: nobody has more than its limit, and what namespaces have
+ * adds up. Whoever asks for what it may have is answered, whatever others are guaranteed. */
+START_TEST(every_byte_is_right_and_nobody_waits_for_ever_with_quotas)
+{
+#define ALL UINT64_MAX
+	static const struct engine_quota on_gpu[] = {
+		{ .name = "a",
+		  .tier = { [TIER_KIND_HBM] = { KIB(128), KIB(192) },
+			    [TIER_KIND_DRAM] = { 0, ALL },
+			    [TIER_KIND_NVME] = { 0, ALL } } },
+		{ .name = "b",
+		  .tier = { [TIER_KIND_HBM] = { KIB(128), ALL },
+			    [TIER_KIND_DRAM] = { 0, ALL },
+			    [TIER_KIND_NVME] = { 0, ALL } } },
+	};
+	static const struct engine_quota everywhere[] = {
+		{ .prefix = true,
+		  .tier = { [TIER_KIND_HBM] = { KIB(64), KIB(128) },
+			    [TIER_KIND_DRAM] = { KIB(100), KIB(300) },
+			    [TIER_KIND_NVME] = { KIB(200), KIB(700) } } },
+		{ .name = "b",
+		  .tier = { [TIER_KIND_HBM] = { 0, KIB(100) },
+			    [TIER_KIND_DRAM] = { KIB(64), KIB(200) },
+			    [TIER_KIND_NVME] = { 0, KIB(400) } } },
+	};
+#undef ALL
+	static const struct {
+		struct world_shape shape;
+		bool faults, crowded;
+	} runs[] = {
+		{ { .hbm = 1, .nvme = 2, .quotas = on_gpu, .quota_count = 2 }, false, false },
+		{ { .hbm = 2, .nvme = 1, .zone = true, .quotas = on_gpu, .quota_count = 2 },
+		  true,
+		  false },
+		{ { .hbm = 1, .nvme = 2, .quotas = everywhere, .quota_count = 2 }, false, false },
+		{ { .hbm = 1, .nvme = 1, .slabs = true, .quotas = everywhere, .quota_count = 2 },
+		  true,
+		  false },
+		{ { .hbm = 1, .quotas = everywhere, .quota_count = 2 }, false, true },
+		{ { .hbm = 2, .nvme = 2, .quotas = everywhere, .quota_count = 1 }, false, true },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(runs); i++)
+		run_seeds(&(struct stepper_trouble){ .shape = runs[i].shape,
+						     .faults = runs[i].faults,
+						     .crowded = runs[i].crowded });
+}
+END_TEST
+
 UNIT_MAIN("engine", every_byte_is_right_after_any_order_of_events,
 	  every_byte_is_right_when_devices_fail, every_byte_is_right_on_machines_of_every_shape,
 	  every_byte_is_right_beside_a_client_that_keeps_no_rules,
 	  every_byte_is_right_beside_a_zone, every_byte_is_right_while_memory_comes_and_goes,
 	  every_byte_is_right_when_memory_fails,
 	  every_byte_that_stood_elsewhere_is_right_when_gpus_are_lost,
-	  nobody_waits_for_ever_where_room_is_in_pieces)
+	  nobody_waits_for_ever_where_room_is_in_pieces,
+	  every_byte_is_right_and_nobody_waits_for_ever_with_quotas)

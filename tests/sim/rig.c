@@ -61,13 +61,14 @@ void rig_rejoin(struct rig *r, unsigned client)
 	struct holder_tables tables = {
 		.pins = c->pins, .fences = c->fences, .streams = c->streams, .deferred = c->deferred
 	};
+	char name_space = (char)('a' + (r->world.shape.quota_count > 0 ? client : 0));
 	struct err err = ERR_INIT;
 
 	memset(c->fences, 0, sizeof(c->fences));
 	memset(c->streams, 0, sizeof(c->streams));
 	memset(c->deferred, 0, sizeof(c->deferred));
-	ASSERT(engine_holder_add(r->world.engine, "a", 1, &tables, 100 + (int)client, c, &c->holder,
-				 &err) == 0);
+	ASSERT(engine_holder_add(r->world.engine, &name_space, 1, &tables, 100 + (int)client, c,
+				 &c->holder, &err) == 0);
 }
 
 void rig_settle(struct rig *r, unsigned ms)

@@ -30,6 +30,7 @@ struct rig {
 	struct rig_client client[RIG_CLIENTS];
 };
 
+/* All are of one namespace; where the shape has quotas they are of 'a', 'b' and 'c'. */
 struct rig *rig_open(struct world_shape shape);
 /* Everything still in flight comes back, all clients die. */
 void rig_close(struct rig *r);

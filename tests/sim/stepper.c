@@ -93,6 +93,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(request < REQUESTS && w->used && !w->done && !c->stopped);
 	ASSERT(value == 0 || (w->on && result == 0));
 	ASSERT(result <= 0 && (result == 0) == (text[0] == '\0'));
+	ASSERT(result != -EDQUOT || c->stepper->trouble->shape.quota_count > 0);
 	ASSERT(result != -EIO || c->stepper->trouble->faults ||
 	       c->stepper->trouble->mapped_faults || c->stepper->trouble->losses);
 	losses_check_answer(c->stepper, w, result, text);
@@ -135,9 +136,7 @@ static void do_create(struct stepper *s, struct client *c)
 
 	if (m->live)
 		return;
-	*m = (struct model){ .owner = c->name_space,
-			     .maker = c->holder,
-			     .bytes = any_size(s) };
+	*m = (struct model){ .owner = c->name_space, .maker = c->holder, .bytes = any_size(s) };
 	spec.shape[0] = m->bytes;
 	m->named = below(s, 2) == 0;
 	m->zoned = s->trouble->shape.zone && below(s, 2);
@@ -149,7 +148,8 @@ static void do_create(struct stepper *s, struct client *c)
 	}
 	if (engine_create_tensors(s->world.engine, c->holder, &spec, 1, &m->handle, s->world.now_ns,
 				  &err) < 0) {
-		ASSERT(err.code == -ENOSPC);
+		ASSERT(err.code == -ENOSPC ||
+		       (err.code == -EDQUOT && s->trouble->shape.quota_count > 0));
 		return;
 	}
 	m->expected = calloc(1, m->bytes + 1);

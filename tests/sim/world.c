@@ -136,6 +136,8 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	w->staging = zeros(MAX(params.staging_bytes, 1u));
 	params.dram_zone_bytes = shape.zone ? WORLD_ZONE : 0;
 	params.table = w->table;
+	params.quotas = shape.quotas;
+	params.quota_count = shape.quota_count;
 	params.records = w->records;
 	params.staging = w->staging;
 	params.stats = w->stats;

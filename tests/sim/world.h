@@ -28,6 +28,8 @@ struct world_shape {
 	unsigned hbm, nvme; /* at most 2 of each; there is always one dram */
 	bool slabs;         /* hbm has them on demand, and registers those of dram as they come */
 	bool zone;          /* dram has one, of WORLD_ZONE */
+	const struct engine_quota *quotas; /* a row a namespace */
+	unsigned quota_count;
 };
 
 struct world_device {
@@ -62,7 +64,7 @@ struct world {
 	uint64_t physical_bytes;
 	uint32_t refuse_permille;
 	int refuse_result;
-	unsigned refusals; /* each has another sentence */
+	unsigned refusals;             /* each has another sentence */
 	uint32_t fail_mapped_permille; /* of those of hbm and dram */
 	uint64_t finished, failed;
 };

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "config.h"
+#include "daemon/quotas.h"
 #include "daemon/settings.h"
 #include "daemon/share.h"
 #include "tiers/memory.h"
@@ -158,6 +160,22 @@ static const struct {
 #else
 	{ DRAM "metrics: {listen: 127.0.0.1:9477}\n", "built without libmicrohttpd" },
 #endif
+	{ DRAM "namespaces: [{dram: {limit: 1MiB}}]\n", "the key 'name' is missing" },
+	{ DRAM "namespaces: [{name: 'a*b'}]\n",
+	  "t.yaml:2:15: namespaces[0].name: a star stands at the end alone" },
+	{ DRAM "namespaces: [{name: a, dram: {limit: 0B}}]\n", "namespaces[0].dram.limit" },
+	{ DRAM "namespaces: [{name: a, dram: {limit: 0%}}]\n", "namespaces[0].dram.limit" },
+	{ DRAM "namespaces: [{name: a}, {name: a}]\n", "namespaces[1].name: 'a' stands twice" },
+	{ DRAM "namespaces: [{name: a, hbm: {limit: 1MiB}}]\n",
+	  "namespaces[0].hbm: there is no tier hbm" },
+	{ DRAM "namespaces: [{name: a, dram: {guarantee: 2MiB, limit: 1MiB}}]\n",
+	  "namespaces[0].dram.guarantee: above its limit" },
+	{ DRAM "namespaces: [{name: a, dram: {guarantee: 60%}}, {name: b, dram: {guarantee: "
+	       "40.5%}}]\n",
+	  "namespaces: guarantees of dram are 100.5% of it together" },
+	{ "tiers: {dram: {size: 64MiB, zone: 16MiB}}\n"
+	  "namespaces: [{name: a, dram: {limit: 1MiB}}]\n",
+	  "namespaces[0].dram: beside tiers.dram.zone" },
 	{ NVME "staging: 2MiB\n", "tiers.nvme.block" }, /* block against staging */
 	{ NVME "staging: 64MiB\n", "t.yaml:1:16: tiers.dram.size" },
 	{ "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 10%}}\n", "tiers.hbm.size" },
@@ -325,6 +343,36 @@ START_TEST(what_is_printed_loads_to_the_same)
 }
 END_TEST
 
+START_TEST(quotas_are_bytes_of_the_tiers_there_are)
+{
+	const uint64_t bytes[TIER_KINDS] = { MIB(64), MIB(1000), 0 };
+	const uint64_t small[TIER_KINDS] = { MIB(64), MIB(4), 0 };
+	struct engine_quota *q = NULL;
+	unsigned n = 0;
+
+	ck_assert_msg(load(SHARED "namespaces: [{name: 'job-*', hbm: {guarantee: 25%, "
+				  "limit: 100%}, dram: {guarantee: 5MiB, limit: 12.5%}, "
+				  "nvme: {guarantee: 1%}}, "
+				  "{name: x}]\n") == 0,
+		      "%s", err.text);
+	ck_assert_int_eq(quotas_make(&s, bytes, &q, &n, &err), 0);
+	ck_assert_uint_eq(n, 2);
+	ck_assert(q[0].prefix && !q[1].prefix);
+	ck_assert_str_eq(q[0].name, "job-");
+	ck_assert_uint_eq(q[0].tier[TIER_KIND_HBM].guarantee_bytes, MIB(16));
+	ck_assert_uint_eq(q[0].tier[TIER_KIND_HBM].limit_bytes, MIB(64));
+	ck_assert_uint_eq(q[0].tier[TIER_KIND_DRAM].guarantee_bytes, MIB(5));
+	ck_assert_uint_eq(q[0].tier[TIER_KIND_DRAM].limit_bytes, MIB(125));
+	ck_assert_uint_eq(q[0].tier[TIER_KIND_NVME].guarantee_bytes, 0);
+	ck_assert_uint_eq(q[1].tier[TIER_KIND_DRAM].limit_bytes, UINT64_MAX);
+	free(q);
+	ck_assert_int_eq(quotas_make(&s, small, &q, &n, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "namespaces[0].dram.guarantee: 5242880 bytes are "
+					       "above its limit, 524288"));
+	settings_free(&s);
+}
+END_TEST
+
 static uint64_t hbm_of(const struct share *share)
 {
 	return ((const struct memory_config *)share->settings.tiers.hbm.config)->size.bytes;
@@ -405,4 +453,5 @@ UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
 	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
+	  quotas_are_bytes_of_the_tiers_there_are,
 	  what_is_printed_loads_to_the_same)

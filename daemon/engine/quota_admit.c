@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a namespace may create: so much that all of it has a home within its limits, whatever
+ * others use of theirs. Bytes go to dram or to nvme, small tensors to dram alone, so who can be
+ * served together is a flow from accounts through two tiers, and each sum below is one of its cuts.
+ */
+#include <errno.h>
+
+#include "daemon/engine/admission.h"
+#include "daemon/engine/quota.h"
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t sure_dram(const struct engine *e, const struct account *a)
+{
+	return a->pool[e->dram].sure_bytes;
+}
+
+static uint64_t sure_nvme(const struct engine *e, const struct account *a)
+{
+	return e->nvme_first == DEVICE_NONE ? 0 : a->pool[e->nvme_first].sure_bytes;
+}
+
+/* Where tensors come and go there is room for two more of the largest: less than one in dram, and
+ * one that dram has to give away finds its place on nvme whatever is there. What never comes to
+ * dram counts once. */
+static uint64_t for_moves(const struct engine *e, uint64_t largest_dram, uint64_t largest)
+{
+	if (e->device_count == 1)
+		return 0;
+	return e->nvme_first == DEVICE_NONE ? largest_dram : MAX(2 * largest_dram, largest);
+}
+
+/* What of the account dram has to hold at least. */
+static uint64_t needs_dram(const struct engine *e, const struct account *a, uint64_t more,
+			   uint64_t more_small)
+{
+	uint64_t small = a->small_bytes + more_small;
+
+	return small + less(less(a->committed_bytes + more, small), sure_nvme(e, a));
+}
+
+static uint64_t needs_nvme(const struct engine *e, const struct account *a, uint64_t more)
+{
+	return less(a->committed_bytes + more, sure_dram(e, a));
+}
+
+static uint64_t bytes_of(const struct engine *e, enum tier_kind kind)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		if (device_kind(e, (uint8_t)i) == kind)
+			bytes += extents_capacity(e->devices[i].extents);
+	return bytes;
+}
+
+/* What the limits of accounts keep from one tier the other has to hold, for all of them. */
+static int admit_together(const struct engine *e, const struct account *a,
+			  const struct quota_charge *c, uint64_t largest, struct err *err)
+{
+	uint64_t dram = 0, nvme = 0, moves;
+	uint64_t all = bytes_of(e, TIER_KIND_DRAM), below = bytes_of(e, TIER_KIND_NVME);
+
+	for (unsigned i = 0; i < e->account_count; i++) {
+		const struct account *b = &e->accounts[i];
+		uint64_t want = b == a ? c->want : 0;
+
+		dram += needs_dram(e, b, want, b == a && c->small ? c->charged : 0);
+		nvme += needs_nvme(e, b, want);
+		largest = MAX(largest, b->largest_dram_bytes);
+	}
+	moves = for_moves(e, largest, 0);
+	if (dram > less(all, moves))
+		return err_set(err, ENOSPC,
+			       "nvme.limit of namespaces leaves %llu bytes to dram, which has "
+			       "%llu beside what moves need",
+			       (unsigned long long)dram, (unsigned long long)less(all, moves));
+	if (nvme > 0 && nvme > less(below, moves))
+		return err_set(err, ENOSPC,
+			       "dram.limit of namespaces leaves %llu bytes to nvme, which has "
+			       "%llu beside what moves need",
+			       (unsigned long long)nvme, (unsigned long long)less(below, moves));
+	return 0;
+}
+
+static int over(const struct engine *e, const struct account *a, const char *key, uint64_t bytes,
+		uint64_t had, uint64_t most, struct err *err)
+{
+	char name[128];
+
+	return err_set(err, EDQUOT,
+		       "%s: %llu bytes more than the %llu admitted pass what %s can hold for sure: "
+		       "%llu",
+		       quota_text(e, a, name), (unsigned long long)bytes, (unsigned long long)had,
+		       key, (unsigned long long)most);
+}
+
+/* Whose home is limited by nothing but the tiers: there admission alone decides. */
+static bool is_free(const struct engine *e, const struct account *a)
+{
+	return sure_dram(e, a) == bytes_of(e, TIER_KIND_DRAM) &&
+	       sure_nvme(e, a) == bytes_of(e, TIER_KIND_NVME);
+}
+
+static bool all_free(const struct engine *e)
+{
+	for (unsigned i = 0; i < e->account_count; i++)
+		if (!is_free(e, &e->accounts[i]))
+			return false;
+	return true;
+}
+
+static int admit(struct engine *e, const struct account *a, const struct quota_charge *c,
+		 struct err *err)
+{
+	uint64_t dram = sure_dram(e, a), nvme = sure_nvme(e, a), had = a->committed_bytes;
+	uint64_t room = less(dram, a->small_bytes), sum, for_small;
+	bool large = !c->small && c->charged > room;
+	uint64_t largest_dram = MAX(a->largest_dram_bytes, large || c->small ? 0 : c->charged);
+	const char *both = nvme == 0 ? "dram.limit" : "dram.limit and nvme.limit";
+
+	sum = less(dram + nvme, for_moves(e, largest_dram, MAX(a->largest_bytes, c->charged)));
+	for_small = e->device_count == 1 ? dram : less(dram, a->largest_dram_bytes);
+	if (c->small && a->small_bytes + c->charged > for_small)
+		return over(e, a, "dram.limit (tensors below 4 KiB stay in dram)", c->charged,
+			    a->small_bytes, for_small, err);
+	if (large && c->charged + e->block_bytes > nvme)
+		return over(e, a, both, c->charged, had, MAX(room, less(nvme, e->block_bytes)),
+			    err);
+	if (had + c->want > sum)
+		return over(e, a, both, c->want, had, sum, err);
+	return admit_together(e, a, c, largest_dram, err);
+}
+
+int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
+		struct err *err)
+{
+	bool stale = false;
+	int rc;
+
+	if (!quotas_any(e) || e->zone != DEVICE_NONE || all_free(e))
+		return 0;
+	rc = admit(e, a, c, err);
+	for (unsigned i = 0; i < e->account_count; i++)
+		stale |= e->accounts[i].largest_stale;
+	if (rc == 0 || !stale)
+		return rc;
+	quota_count_largest(e);
+	return admit(e, a, c, err);
+}
+
+void quota_admitted(struct account *a, const struct quota_charge *c, bool large, bool in)
+{
+	uint64_t small = c->small ? c->charged : 0;
+
+	a->committed_bytes += in ? c->want : (uint64_t)0 - c->want;
+	a->small_bytes += in ? small : (uint64_t)0 - small;
+	if (in) {
+		a->largest_bytes = MAX(a->largest_bytes, c->charged);
+		if (!large)
+			a->largest_dram_bytes = MAX(a->largest_dram_bytes, c->charged);
+	} else {
+		a->largest_stale |=
+			c->charged == a->largest_bytes || c->charged == a->largest_dram_bytes;
+	}
+}
+
+void quota_count_largest(struct engine *e)
+{
+	for (unsigned i = 0; i < e->account_count; i++) {
+		e->accounts[i].largest_bytes = e->accounts[i].largest_dram_bytes = 0;
+		e->accounts[i].largest_stale = false;
+	}
+	for (uint32_t i = 1; i < e->index_high; i++) {
+		const struct record *r = &e->records[i];
+		struct account *a;
+
+		if ((r->flags & RECORD_LIVE) == 0)
+			continue;
+		a = account_of(e, i);
+		a->largest_bytes = MAX(a->largest_bytes, admission_rounded(r->bytes));
+		if ((r->flags & RECORD_LARGE) == 0)
+			a->largest_dram_bytes =
+				MAX(a->largest_dram_bytes, admission_rounded(r->bytes));
+	}
+}
+
+uint64_t quota_dram_for_moves(const struct engine *e, const struct account *a)
+{
+	return less(sure_dram(e, a), a->small_bytes);
+}
