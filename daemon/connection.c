@@ -120,8 +120,8 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 					 .uid = c->uid };
 	/* Joins the scan before the client can see a descriptor. */
 	if (rc == 0)
-		rc = engine_holder_add(c->domain->engine, name_space, name_bytes, &tables,
-				       c->pid, c, &c->holder, err);
+		rc = engine_holder_add(c->domain->engine, name_space, name_bytes, &tables, c->pid,
+				       c, &c->holder, err);
 	if (rc == 0)
 		c->state = CONNECTION_SERVING;
 	return rc;
@@ -305,8 +305,7 @@ static void use_pass_on(void *ctx, uint32_t index, uint8_t place, uint8_t access
 	const struct server_domain *d = use->c->domain;
 
 	if (index < d->segments->tensors)
-		engine_used(d->engine, use->c->holder, index, place, access,
-			    use->now_ns);
+		engine_used(d->engine, use->c->holder, index, place, access, use->now_ns);
 }
 
 size_t connection_read_uses(struct connection *c, size_t budget, uint64_t now_ns, uint64_t *lost)

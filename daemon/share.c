@@ -290,8 +290,7 @@ static int blocks_fit(const struct settings *whole, unsigned i, struct err *err)
 				       "domains[%u].nvme: %llu bytes of %s are less than one block "
 				       "of %llu bytes",
 				       i, (unsigned long long)path_bytes(whole, i, p),
-				       path_at(whole, p)->path,
-				       (unsigned long long)o->block_bytes);
+				       path_at(whole, p)->path, (unsigned long long)o->block_bytes);
 	return 0;
 }
 

@@ -17,9 +17,7 @@ const struct tier_ops *const tier_backends[] = {
 #ifdef HAVE_CUDA
 	&gpu_ops,
 #endif
-	&dram_ops,
-	&nvme_ops,
-	NULL,
+	&dram_ops,   &nvme_ops, NULL,
 };
 
 const struct tier_ops *tier_find(enum tier_kind kind, const char *name)

@@ -46,9 +46,9 @@ static CUresult zeros_copy(struct gpu *g, unsigned i, CUstream stream)
 	CUresult result = CUDA_SUCCESS, end;
 
 	for (uint64_t at = 0; result == CUDA_SUCCESS && at < g->base.slab_bytes; at += GPU_BLOCK)
-		result = g->cuda->memcpy_htod_async(place_of(g, i) + at, g->zeros,
-						    MIN(g->base.slab_bytes - at, GPU_BLOCK),
-						    stream);
+		result =
+			g->cuda->memcpy_htod_async(place_of(g, i) + at, g->zeros,
+						   MIN(g->base.slab_bytes - at, GPU_BLOCK), stream);
 	/* Also after a failure: what was begun must not go on when the slab is gone. */
 	end = g->cuda->stream_synchronize(stream);
 	return result != CUDA_SUCCESS ? result : end;

@@ -8,7 +8,10 @@ struct share {
 	uint32_t slab;
 };
 
-#define SHARE_INIT { .x = { .node = EXTENT_NONE } }
+#define SHARE_INIT                          \
+	{                                   \
+		.x = {.node = EXTENT_NONE } \
+	}
 
 static bool next_share(const struct slabs *s, const struct extents *extents, struct share *p)
 {

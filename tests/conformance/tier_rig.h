@@ -36,7 +36,7 @@ struct rig {
 	struct lane *lane;
 	int done_fd;
 	_Atomic uint32_t done_wanted;
-	unsigned char *host; /* RIG_HOST_BYTES, at a page */
+	unsigned char *host;   /* RIG_HOST_BYTES, at a page */
 	unsigned char *looked; /* for rig_look(), as large as the tier; NULL: it is mapped here */
 	unsigned char *staging;
 	uint64_t staging_bytes;

@@ -32,7 +32,8 @@
 #define FIRST_SPAN    2000u /* instructions, until an operation is known */
 #define DAEMON_SPAN   20000u
 #define CHILD_MS      60000
-#define MEMORY_LEEWAY MIB(24) /* of the daemon: what its tiers had not touched yet, and malloc's */
+#define MEMORY_LEEWAY MIB(24) /* of the daemon: what its tiers had not touched yet, and malloc's \
+			       */
 
 static struct system tierd_system;
 static struct system *const s = &tierd_system;

@@ -26,7 +26,7 @@ void kill_made_name(unsigned i, char *ret, size_t room);
 
 struct victim {
 	const char *socket;
-	unsigned target; /* of the shared ones */
+	unsigned target;  /* of the shared ones */
 	uint32_t version; /* that it writes */
 	struct tierd *t;
 	tierd_tensor shared[KILL_SHARED], made[KILL_MADE];

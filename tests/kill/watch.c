@@ -110,8 +110,9 @@ static void check_copy(struct state *s, unsigned i)
 {
 	uint64_t *words = malloc(kill_shared_bytes[i]);
 
-	must(s, words == NULL ? -ENOMEM
-			      : tierd_copy_out(s->t, s->shared[i], 0, words, kill_shared_bytes[i]),
+	must(s,
+	     words == NULL ? -ENOMEM
+			   : tierd_copy_out(s->t, s->shared[i], 0, words, kill_shared_bytes[i]),
 	     "copy_out");
 	check_words(s, i, words, "by copy_out");
 	free(words);
@@ -131,8 +132,8 @@ static void write_version(struct state *s, unsigned i)
 {
 	struct tierd_view v;
 
-	must(s, tierd_acquire(s->t, s->shared[i], TIERD_HOST, TIERD_WRITE, (int64_t)PATIENCE_NS,
-			      &v),
+	must(s,
+	     tierd_acquire(s->t, s->shared[i], TIERD_HOST, TIERD_WRITE, (int64_t)PATIENCE_NS, &v),
 	     "acquire for writing");
 	s->version[i] = ++s->last;
 	kill_fill(v.data, v.bytes, kill_word(i, s->version[i]));
@@ -234,9 +235,9 @@ static void settle(struct state *s)
 
 	must(s, tierd_destroy(s->t, s->shared, KILL_SHARED), "destroy");
 	must(s, tierd_trim(s->t), "trim");
-	for (now = stats(s); now.tier[TIERD_HBM].reserved_bytes != 0 ||
-			     now.tier[TIERD_DRAM].reserved_bytes != 0 ||
-			     now.tier[TIERD_NVME].reserved_bytes != 0 || now.tensors != 0;
+	for (now = stats(s);
+	     now.tier[TIERD_HBM].reserved_bytes != 0 || now.tier[TIERD_DRAM].reserved_bytes != 0 ||
+	     now.tier[TIERD_NVME].reserved_bytes != 0 || now.tensors != 0;
 	     now = stats(s)) {
 		if (clock_now_ns() > end_ns)
 			wrong(s, "%llu tensors, %llu, %llu and %llu bytes of the tiers are left",

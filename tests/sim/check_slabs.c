@@ -262,8 +262,7 @@ START_TEST(a_batch_that_needs_all_there_is_finds_its_way_over_who_could_leave)
 	ck_assert(rig_stands_at(r, batch[0], GPU) && rig_stands_at(r, batch[1], GPU));
 	ck_assert(!rig_stands_at(r, small, GPU));
 	ck_assert_uint_eq(backed(r, TIER_KIND_HBM), 6 * SLAB);
-	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given,
-			  2); /* one by the trim */
+	ck_assert_uint_eq(r->world.stats->tier[TIER_KIND_HBM].slabs_given, 2); /* one by the trim */
 	ck_assert_uint_eq(r->world.stats->cleans, 1);
 	rig_close(r);
 }
@@ -472,8 +471,7 @@ START_TEST(only_slabs_that_are_there_have_descriptors)
 END_TEST
 
 UNIT_MAIN("slabs", dram_that_is_still_coming_is_waited_for,
-	  dram_that_does_not_come_is_asked_for_each_second,
-	  dram_that_does_not_come_is_told_of_once,
+	  dram_that_does_not_come_is_asked_for_each_second, dram_that_does_not_come_is_told_of_once,
 	  hbm_is_made_as_it_is_wanted_and_not_more, out_of_gpu_memory_is_a_full_tier_and_no_error,
 	  memory_between_others_is_traded_for_an_empty_slab,
 	  a_batch_that_needs_all_there_is_finds_its_way_over_who_could_leave,

@@ -22,11 +22,11 @@
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
 
-#define SMALL                                    \
-	"tensors: 4Ki\n"                         \
-	"linger: 100ms\n"                        \
-	"tiers:\n"                               \
-	"  hbm: {backend: memory, size: 2MiB}\n" \
+#define SMALL                                     \
+	"tensors: 4Ki\n"                          \
+	"linger: 100ms\n"                         \
+	"tiers:\n"                                \
+	"  hbm: {backend: memory, size: 2MiB}\n"  \
 	"  dram: {size: 8MiB, huge_pages: off}\n" \
 	"  nvme: {paths: [{path: @NVME@, size: 48MiB}], block: 64KiB}\n"
 

@@ -152,14 +152,14 @@ START_TEST(holes_in_huge_pages_end_their_domain_and_no_other)
 		return;
 	}
 	domain_start("tensors: 4Ki\n"
-	      "tiers:\n"
-	      "  hbm: {backend: memory, size: 16MiB}\n"
-	      "  dram: {size: 16MiB, huge_pages: require}\n"
-	      "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
-	      "strangers: refuse\n"
-	      "domains:\n"
-	      "  - {name: red, users: [60001], dram: 8MiB, nvme: 16MiB}\n"
-	      "  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 32MiB}\n");
+		     "tiers:\n"
+		     "  hbm: {backend: memory, size: 16MiB}\n"
+		     "  dram: {size: 16MiB, huge_pages: require}\n"
+		     "  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n"
+		     "strangers: refuse\n"
+		     "domains:\n"
+		     "  - {name: red, users: [60001], dram: 8MiB, nvme: 16MiB}\n"
+		     "  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 32MiB}\n");
 	holes_are_punched();
 	domain_stop();
 	close(pool);

@@ -148,8 +148,7 @@ static void reads_everything(struct system *unused, void *arg)
 	hostile_open(&w);
 	while (clock_now_ns() < end_ns)
 		for (unsigned a = 0; a < w.reply.arenas; a++)
-			MUST(!w.arena[a] ||
-				     system_bytes_are(w.arena[a], 0, w.reply.arena[a].bytes),
+			MUST(!w.arena[a] || system_bytes_are(w.arena[a], 0, w.reply.arena[a].bytes),
 			     "arena %u has bytes of others", a);
 	wire_close(&w);
 }
@@ -242,9 +241,8 @@ END_TEST
 
 static void overflows(struct system *unused, void *arg)
 {
-	static const uint64_t edges[] = { 0,		1,	    4096,
-					  WINDOW_BYTES, UINT32_MAX, 1ull << 47,
-					  UINT64_MAX,	UINT64_MAX - 4095 };
+	static const uint64_t edges[] = { 0,          1,          4096,       WINDOW_BYTES,
+					  UINT32_MAX, 1ull << 47, UINT64_MAX, UINT64_MAX - 4095 };
 	struct wire_handle x;
 	struct wire w;
 

@@ -19,14 +19,14 @@
 #define BLUE     60002u
 #define STRANGER 60003u
 
-#define DOMAIN_TIERS                                                              \
-	"tensors: 4Ki\n"                                                          \
-	"linger: 100ms\n"                                                         \
-	"tiers:\n"                                                                \
-	"  hbm: {backend: memory, size: 24MiB}\n"                                 \
-	"  dram: {size: 24MiB, huge_pages: off}\n"                                \
-	"  nvme: {paths: [{path: @NVME@, size: 96MiB}], block: 64KiB}\n"          \
-	"domains:\n"                                                              \
+#define DOMAIN_TIERS                                                     \
+	"tensors: 4Ki\n"                                                 \
+	"linger: 100ms\n"                                                \
+	"tiers:\n"                                                       \
+	"  hbm: {backend: memory, size: 24MiB}\n"                        \
+	"  dram: {size: 24MiB, huge_pages: off}\n"                       \
+	"  nvme: {paths: [{path: @NVME@, size: 96MiB}], block: 64KiB}\n" \
+	"domains:\n"                                                     \
 	"  - {name: red, users: [60001], hbm: 8MiB, dram: 8MiB, nvme: 16MiB}\n"
 #define DOMAIN_TWO \
 	DOMAIN_TIERS "  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 50%}\n"

@@ -159,8 +159,7 @@ void wire_bye(struct wire *w)
 
 void wire_submit(struct wire *w, const struct sq_entry *e)
 {
-	ring_put(wire_part(w, w->sq.offset), SQ_ENTRIES, &w->control->sq_tail, &w->sq_tail,
-		 e);
+	ring_put(wire_part(w, w->sq.offset), SQ_ENTRIES, &w->control->sq_tail, &w->sq_tail, e);
 	ring_fence();
 	if (atomic_load(&((struct table_header *)w->table)->awake) != DAEMON_POLLING)
 		eventfd_write(w->fds[2], 1);
@@ -168,8 +167,8 @@ void wire_submit(struct wire *w, const struct sq_entry *e)
 
 bool wire_poll(struct wire *w, struct cq_entry *ret)
 {
-	if (ring_take(wire_part(w, w->cq.offset), SQ_ENTRIES, &w->control->cq_tail,
-		      &w->cq_head, ret) != 1)
+	if (ring_take(wire_part(w, w->cq.offset), SQ_ENTRIES, &w->control->cq_tail, &w->cq_head,
+		      ret) != 1)
 		return false;
 	atomic_store_explicit(&w->control->cq_head, w->cq_head, memory_order_release);
 	return true;

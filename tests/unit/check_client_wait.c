@@ -553,9 +553,8 @@ END_TEST
 UNIT_MAIN("client_wait", a_miss_is_one_entry_and_then_a_pin,
 	  a_batch_is_one_entry_and_holds_nothing_while_it_waits, eight_threads_miss_at_once,
 	  all_credits_outstanding_from_eight_threads, a_signal_ends_the_wait_of_any_thread,
-	  a_signal_ends_the_wait_though_every_credit_is_out,
-	  all_waits_end_when_the_daemon_dies, hostile_completions_reach_nobody,
-	  a_ring_out_of_range_breaks_the_connection, creations_are_all_or_nothing_across_payloads,
-	  a_failed_creation_destroys_what_it_made,
+	  a_signal_ends_the_wait_though_every_credit_is_out, all_waits_end_when_the_daemon_dies,
+	  hostile_completions_reach_nobody, a_ring_out_of_range_breaks_the_connection,
+	  creations_are_all_or_nothing_across_payloads, a_failed_creation_destroys_what_it_made,
 	  copies_go_by_windows_or_by_a_pin_and_meet_the_same_bytes,
 	  a_hello_that_makes_no_sense_is_refused_and_leaks_nothing, paths_and_arguments_of_open)

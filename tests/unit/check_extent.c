@@ -29,8 +29,8 @@ START_TEST(full_capacity_can_be_had_from_an_empty_tier)
 {
 	/* bytes of each take, and how many fill the tier */
 	static const uint64_t cases[][2] = {
-		{512, 16384}, {3584, 4096}, {4096, 2048}, {28672, 999},
-		{MIB(1), 64}, {MIB(8), 8},  {MIB(64), 1}, {KIB(33) * 4, 77},
+		{ 512, 16384 }, { 3584, 4096 }, { 4096, 2048 }, { 28672, 999 },
+		{ MIB(1), 64 }, { MIB(8), 8 },  { MIB(64), 1 }, { KIB(33) * 4, 77 },
 	};
 
 	for (size_t c = 0; c < ARRAY_SIZE(cases); c++) {
@@ -52,18 +52,18 @@ START_TEST(small_takes_count_granules_and_large_ones_whole_pages)
 {
 	/* asked, rounded */
 	static const uint64_t cases[][2] = {
-		{0, 512},
-		{1, 512},
-		{512, 512},
-		{513, 1024},
-		{3584, 3584},
-		{3585, 4096},
-		{4095, 4096},
-		{4096, 4096},
-		{4097, 8192},
-		{MIB(1) - 1, MIB(1)},
-		{MIB(1) + 1, MIB(1) + 4096},
-		{28824000, 28827648},
+		{ 0, 512 },
+		{ 1, 512 },
+		{ 512, 512 },
+		{ 513, 1024 },
+		{ 3584, 3584 },
+		{ 3585, 4096 },
+		{ 4095, 4096 },
+		{ 4096, 4096 },
+		{ 4097, 8192 },
+		{ MIB(1) - 1, MIB(1) },
+		{ MIB(1) + 1, MIB(1) + 4096 },
+		{ 28824000, 28827648 },
 	};
 	struct extents *e = make(GIB(1), GRANULE_SMALL);
 	struct extent x, odd;
@@ -363,5 +363,4 @@ UNIT_MAIN("extent", full_capacity_can_be_had_from_an_empty_tier,
 	  the_only_fitting_hole_of_a_crowded_bin_is_found, neighbours_are_told_in_both_directions,
 	  random_takes_and_gives_agree_with_a_naive_model,
 	  a_range_is_taken_where_it_was_asked_for_or_not_at_all,
-	  a_taken_range_comes_down_over_the_hole_before_it,
-	  node_memory_grows_and_is_used_again)
+	  a_taken_range_comes_down_over_the_hole_before_it, node_memory_grows_and_is_used_again)

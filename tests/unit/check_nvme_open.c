@@ -539,5 +539,4 @@ UNIT_MAIN("nvme_open", paths_that_cannot_be_used_are_refused_with_the_reason,
 	  a_full_disk_fails_the_write_and_recovers, more_than_is_free_is_refused,
 	  a_device_with_4096_byte_sectors_is_addressed_by_them,
 	  a_device_is_taken_once_and_its_ends_stay_as_they_were,
-	  shares_of_a_device_stand_side_by_side,
-	  a_device_that_holds_something_is_refused_by_name)
+	  shares_of_a_device_stand_side_by_side, a_device_that_holds_something_is_refused_by_name)

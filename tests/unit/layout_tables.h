@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-
 static const char *table_name;
 static size_t expected_offset, struct_bytes;
 

@@ -17,7 +17,7 @@
 
 #define GPUS_MAX    8u
 #define ROUNDS      15u
-#define DISK_ROUNDS 41u /* rounds on a disk differ by a fifth */
+#define DISK_ROUNDS 41u    /* rounds on a disk differ by a fifth */
 #define ROUND_BYTES GIB(1) /* at most, of one side */
 #define QUICK_BYTES MIB(16)
 #define DISK_BYTES  MIB(512)

@@ -52,9 +52,9 @@ struct fake_op {
 	enum fake_place to_place, from_place;
 	unsigned char fill;
 	struct fake_event *event;
-	uint64_t version; /* of the event: the record that is meant */
+	uint64_t version;   /* of the event: the record that is meant */
 	struct list record; /* of the event's records that have not run */
-	CUdeviceptr word; /* checked again whenever it is read */
+	CUdeviceptr word;   /* checked again whenever it is read */
 	uint64_t value;
 	unsigned flags;
 	const struct fake_cuda_kernel *kernel;
