@@ -15,10 +15,6 @@
 #include "base/check.h"
 #include "base/compiler.h"
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5 */
-#endif
-
 #define CONTROL_FDS 253 /* the kernel's limit a message */
 
 /* ---- who ------------------------------------------------------------------------------------ */

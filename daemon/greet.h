@@ -14,6 +14,10 @@
 #include "base/err.h"
 #include "libclient/protocol/hello.h"
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
 struct peer {
 	int pid;
 	uid_t uid;

@@ -140,9 +140,11 @@ void gpu_fail(struct gpu *g, struct xfer *x, CUresult result);
 /* The same where the driver was not asked, or did not know why: `result` is -errno. */
 void gpu_refuse(struct gpu *g, struct xfer *x, int result, const char *why);
 
-/* C. The ordinals that the configuration means; returns how many, or -errno. */
 /* Whether the names of `devices` can be some; "devices: ..." of the first that cannot. */
 int gpu_check_names(const struct gpu_config *config, struct err *err);
+/* Whether the device can do what the backend is built on: -ENOTSUP, with what it cannot. */
+int gpu_check_needs(const struct cuda *cuda, CUdevice device, const char *name, struct err *err);
+/* C. The ordinals that the configuration means; returns how many, or -errno. */
 int gpu_choose(const struct gpu_config *config, const struct cuda *cuda, unsigned ret[GPUS_MAX],
 	       struct err *err);
 /* "GPU-8-4-4-4-12" in `ret`. */

@@ -233,19 +233,19 @@ static const struct need {
 	{ CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, "writes of streams to memory" },
 };
 
-static int check_needs(const struct gpu *g, struct err *err)
+int gpu_check_needs(const struct cuda *cuda, CUdevice device, const char *name, struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(needs); i++) {
 		int has = 0;
-		int r = cuda_check(
-			g->cuda, g->cuda->device_get_attribute(&has, needs[i].attribute, g->device),
-			err, "%s: cuDeviceGetAttribute", g->base.name);
+		int r = cuda_check(cuda,
+				   cuda->device_get_attribute(&has, needs[i].attribute, device),
+				   err, "%s: cuDeviceGetAttribute", name);
 
 		if (r < 0)
 			return r;
 		if (!has)
-			return err_set(err, ENOTSUP, "%s: GPU %u cannot do %s", g->base.name,
-				       g->ordinal, needs[i].what);
+			return err_set(err, ENOTSUP, "%s: GPU %d cannot do %s", name, (int)device,
+				       needs[i].what);
 	}
 	return 0;
 }
@@ -271,7 +271,7 @@ static int find_device(struct gpu *g, struct err *err)
 	memcpy(g->uuid, uuid.bytes, sizeof(g->uuid));
 	if (g->topo != NULL && g->topo->numa)
 		g->node = topo_pci_node(g->topo, g->base.pci);
-	return check_needs(g, err);
+	return gpu_check_needs(g->cuda, g->device, g->base.name, err);
 }
 
 static void say_chosen(struct gpu *g)

@@ -26,6 +26,7 @@ struct nvme_file {
 	int fd;
 	bool device; /* a block device, else a file without a name */
 	bool direct;
+	bool in_memory; /* its file system is: this saves none */
 	uint32_t unit;  /* of offset, length and memory on the device: a power of two <= GRANULE */
 	uint64_t start; /* of the tier's byte 0 in the file */
 	uint64_t bytes; /* of the tier */
@@ -34,6 +35,8 @@ struct nvme_file {
 };
 
 int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, struct err *err);
+/* Likewise, but space is not reserved: to look at what open would do. Nothing is left by either. */
+int nvme_file_probe(const struct nvme_config *config, struct nvme_file *ret, struct err *err);
 void nvme_file_close(struct nvme_file *file);
 
 /* The seam. Every completion of a read, write or sync passes nvme_seam_pass() before the lane looks

@@ -213,8 +213,9 @@ static void no_copy_on_write(const struct nvme_file *f, unsigned long magic)
 		log_warn(TIER, "a file on btrfs keeps copy-on-write: %m");
 }
 
-static int open_folder(const struct nvme_config *c, struct nvme_file *f, unsigned long *ret_magic,
-		       struct err *err)
+/* With no_reservation the file keeps the size of a block: that is for those who only look. */
+static int open_folder(const struct nvme_config *c, struct nvme_file *f, bool no_reservation,
+		       unsigned long *ret_magic, struct err *err)
 {
 	const char *path = c->path.path;
 	struct statfs fs;
@@ -236,7 +237,12 @@ static int open_folder(const struct nvme_config *c, struct nvme_file *f, unsigne
 	r = wanted_bytes(c, room, false, &f->bytes, err);
 	if (r < 0)
 		return r;
-	if (fs_in_memory(*ret_magic))
+	f->in_memory = fs_in_memory(*ret_magic);
+	if (no_reservation)
+		return ftruncate(f->fd, (off_t)c->options.block_bytes) < 0
+			       ? err_set(err, errno, "%s: ftruncate: %s", path, strerror(errno))
+			       : 0;
+	if (f->in_memory)
 		log_warn(TIER, "%s: %s keeps its bytes in memory: this saves none", path, f->kind);
 	no_copy_on_write(f, *ret_magic);
 	return reserve(f, path, err);
@@ -434,7 +440,8 @@ static int look_at(const char *path, struct stat *ret, struct err *err)
 	return err_set(err, errno, "%s: %s", path, strerror(errno));
 }
 
-int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, struct err *err)
+static int file_open(const struct nvme_config *config, bool no_reservation, struct nvme_file *ret,
+		     struct err *err)
 {
 	struct nvme_file f = { .fd = -1 };
 	unsigned long magic = 0;
@@ -444,7 +451,7 @@ int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, stru
 	if (r < 0)
 		return r;
 	if (S_ISDIR(st.st_mode))
-		r = open_folder(config, &f, &magic, err);
+		r = open_folder(config, &f, no_reservation, &magic, err);
 	else if (S_ISBLK(st.st_mode))
 		r = open_device(config, &f, err);
 	else
@@ -459,6 +466,16 @@ int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, stru
 	}
 	*ret = f;
 	return 0;
+}
+
+int nvme_file_open(const struct nvme_config *config, struct nvme_file *ret, struct err *err)
+{
+	return file_open(config, false, ret, err);
+}
+
+int nvme_file_probe(const struct nvme_config *config, struct nvme_file *ret, struct err *err)
+{
+	return file_open(config, true, ret, err);
 }
 
 void nvme_file_close(struct nvme_file *file)

@@ -66,6 +66,15 @@ const struct command command_all[] = {
 	  "name\n"
 	  "tensors of another user's namespace.",
 	  OPTION_A | OPTION_N, evict_run },
+	{ "doctor", NULL, "what of this machine tierd can use, and how to mend what it cannot",
+	  "One line a thing: ok, warn (tierd does without, and worse) or fail (tierd does not "
+	  "start,\n"
+	  "or not as configured). Without a daemon the daemon's own probes are tried, by "
+	  "--config;\n"
+	  "with one, lines of devices say what it chose. Limits are those of the process that "
+	  "asks:\n"
+	  "run it as the daemon's user, with the daemon's limits. Exit status 1 if anything fails.",
+	  OPTION_C, doctor_run },
 	{ "config check", "FILE", "what is wrong with a configuration",
 	  "Starts nothing and needs no daemon. It reads the file as tierd does, but looks at the\n"
 	  "file alone: whether this machine has the memory, the GPUs and the folders is seen when\n"

@@ -84,6 +84,7 @@ int top_run(const struct arguments *a);
 int leaks_run(const struct arguments *a);
 int peak_run(const struct arguments *a);
 int evict_run(const struct arguments *a);
+int doctor_run(const struct arguments *a);
 int config_check_run(const struct arguments *a);
 int config_show_run(const struct arguments *a);
 int config_reference_run(const struct arguments *a);

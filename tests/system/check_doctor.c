@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tierctl doctor on machines that refuse things: each is one line that says what it is and how to
+ * mend it, and the exit status tells whether tierd could start.
+ */
+#define _GNU_SOURCE
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/system/client_rig.h"
+#include "tests/system/tierctl_rig.h"
+
+#define NOBODY 65534u
+#define PLAIN                                      \
+	"tensors: 4Ki\n"                           \
+	"tiers:\n"                                 \
+	"  dram: {size: 16MiB, huge_pages: off}\n" \
+	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n"
+
+static int doctor(void)
+{
+	return TIERCTL(s->socket, "doctor", "--config", s->config);
+}
+
+static void expect_line(const char *status, const char *what, const char *text)
+{
+	char head[64];
+	const char *at;
+
+	snprintf(head, sizeof(head), "%-5s %-14s ", status, what);
+	at = strstr(tierctl_said, head);
+	if (at == NULL || strstr(at, text) == NULL || strstr(at, text) > strchr(at, '\n'))
+		ck_abort_msg("no line '%s' with '%s' in:\n%s", head, text, tierctl_said);
+}
+
+START_TEST(a_machine_that_has_what_is_wanted_is_well)
+{
+	static const char *const checks[] = {
+		"configuration", "daemon", "kernel",   "memory",     "huge pages", "memlock",
+		"numa",          "cuda",   "io_uring", "direct I/O", "space",      "descriptors"
+	};
+	char want[64];
+
+	system_prepare(s, PLAIN);
+	ck_assert_int_eq(doctor(), 0);
+	ck_assert_ptr_null(strstr(tierctl_said, "fail "));
+	expect_line("ok", "space", "32.0 MiB are there");
+	expect_line("ok", "huge pages", "off by the configuration");
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "doctor", "--config", s->config), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
+		snprintf(want, sizeof(want), "\"check\":\"%s\"", checks[i]);
+		ck_assert(tierctl_says(want));
+	}
+	system_stop(s);
+}
+END_TEST
+
+/* What it says of large pages is what a daemon gets. */
+START_TEST(large_pages_are_those_that_a_daemon_gets)
+{
+	bool large;
+
+	system_prepare(s, "tensors: 4Ki\ntiers: {dram: {size: 16MiB}}\n");
+	ck_assert_int_eq(doctor(), 0);
+	large = strstr(tierctl_said, "ok    huge pages") != NULL;
+	expect_line(large ? "ok" : "warn", "huge pages", "of 8 MiB that were tried: ");
+	system_launch(s);
+	ck_assert_int_eq(system_log_has(s, "2 MiB pages"), large);
+	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(with_a_daemon_it_says_what_that_chose)
+{
+	system_start(s, PLAIN);
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "daemon", "serving");
+	expect_line("ok", "device", "dram: ");
+	ck_assert(tierctl_says("device         nvme0 "));
+	ck_assert_ptr_null(strstr(tierctl_said, "direct I/O"));
+	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
+static int refused_call;
+
+static void refuse(void)
+{
+	struct sock_filter program[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused_call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { ARRAY_SIZE(program), program };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+		_exit(99);
+}
+
+START_TEST(io_uring_that_a_filter_refuses_fails)
+{
+	static const int calls[] = { SYS_io_uring_setup, SYS_io_uring_enter };
+
+	system_prepare(s, PLAIN);
+	tierctl_before_exec = refuse;
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		refused_call = calls[i];
+		ck_assert_int_eq(doctor(), 1);
+		expect_line("fail", "io_uring", "seccomp");
+		expect_line("fail", "io_uring", "to mend: sysctl kernel.io_uring_disabled=0");
+	}
+	/* Nothing that is configured needs it. */
+	ck_assert_int_eq(TIERCTL(s->socket, "doctor", "--config", "/dev/null"), 1);
+	expect_line("warn", "io_uring", "only an nvme tier needs it");
+	expect_line("fail", "configuration", "/dev/null");
+	system_stop(s);
+}
+END_TEST
+
+static uint64_t descriptors;
+
+static void few_descriptors(void)
+{
+	struct rlimit few = { descriptors, descriptors };
+
+	if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+		_exit(99);
+}
+
+START_TEST(few_descriptors_are_said_before_they_are_missed)
+{
+	system_prepare(s, PLAIN);
+	tierctl_before_exec = few_descriptors;
+	descriptors = 40;
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "descriptors", "40, tierd needs 64 at least");
+	descriptors = 200;
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("warn", "descriptors", "clients, not max_clients: 512");
+	expect_line("warn", "descriptors", "to mend: LimitNOFILE=");
+	system_stop(s);
+}
+END_TEST
+
+static void little_memory_to_lock(void)
+{
+	struct rlimit little = { MIB(8), MIB(8) };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &little) < 0 || setgroups(0, NULL) < 0 ||
+	    setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+		_exit(99);
+}
+
+START_TEST(little_lockable_memory_of_a_plain_user_is_a_warning)
+{
+	if (geteuid() != 0)
+		return;
+	system_prepare(s, PLAIN);
+	ck_assert_int_eq(chmod(s->directory, 0755), 0);
+	ck_assert_int_eq(chmod(s->config, 0644), 0);
+	ck_assert_int_eq(chown(s->nvme, NOBODY, NOBODY), 0);
+	tierctl_before_exec = little_memory_to_lock;
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("warn", "memlock", "8.0 MiB: ");
+	expect_line("warn", "memlock", "16.0 MiB are wanted");
+	/* The same user in front of a folder that is not its own. */
+	ck_assert_int_eq(chown(s->nvme, 0, 0), 0);
+	ck_assert_int_eq(chmod(s->nvme, 0755), 0);
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "direct I/O", "Permission denied");
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(a_path_in_memory_saves_none)
+{
+	if (geteuid() != 0)
+		return;
+	system_prepare(s, PLAIN);
+	ck_assert_int_eq(mount("none", s->nvme, "ramfs", 0, NULL), 0);
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("warn", "direct I/O", "ramfs keeps its bytes in memory");
+	expect_line("warn", "direct I/O", "to mend: a folder on a disk");
+	ck_assert_int_eq(umount(s->nvme), 0);
+	system_stop(s);
+}
+END_TEST
+
+START_TEST(sizes_that_are_not_there_fail)
+{
+	system_prepare(s, "tensors: 4Ki\n"
+			  "tiers:\n"
+			  "  dram: {size: 4TiB}\n"
+			  "  nvme: {paths: [{path: @NVME@, size: 4000TiB}]}\n");
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "memory", "4194304 MiB are wanted");
+	expect_line("fail", "memory", "to mend: a smaller tiers.dram.size");
+	expect_line("fail", "space", "bytes free");
+	system_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
+	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
+	  io_uring_that_a_filter_refuses_fails, few_descriptors_are_said_before_they_are_missed,
+	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
+	  sizes_that_are_not_there_fail)

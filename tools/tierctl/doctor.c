@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tierctl doctor: the checks in their order, the configuration and the daemon that they are of.
+ */
+#include "tools/tierctl/doctor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "base/log.h"
+#include "libclient/admin.h"
+#include "tools/tierctl/json.h"
+#include "tools/tierctl/text.h"
+
+#define CONFIG_DEFAULT "/etc/tierd/tierd.yaml"
+
+static const char *const statuses[] = { "ok", "warn", "fail" };
+
+void doctor_say(struct doctor *d, enum doctor_status status, const char *what, const char *mend,
+		const char *fmt, ...)
+{
+	struct json j = { stdout, false };
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	d->failed += status == DOCTOR_FAIL;
+	if (d->arguments->json != NULL) {
+		json_open(&j, NULL, '{');
+		json_text(&j, "status", statuses[status]);
+		json_text(&j, "check", what);
+		json_name(&j, "text", text, strlen(text));
+		json_name(&j, "mend", mend, strlen(mend));
+		json_close(&j, '}');
+		json_end(&j);
+		return;
+	}
+	printf("%-5s %-14s ", statuses[status], what);
+	json_plain(stdout, text, strlen(text));
+	if (status != DOCTOR_OK && mend[0] != '\0') {
+		fputs("; to mend: ", stdout);
+		json_plain(stdout, mend, strlen(mend));
+	}
+	putchar('\n');
+}
+
+static void configuration(struct doctor *d)
+{
+	const char *file = d->arguments->config;
+	struct err err = ERR_INIT;
+
+	if (file == NULL && access(CONFIG_DEFAULT, F_OK) < 0) {
+		doctor_say(d, DOCTOR_OK, "configuration", "",
+			   "none: " CONFIG_DEFAULT " is not there; --config names another");
+		return;
+	}
+	file = file != NULL ? file : CONFIG_DEFAULT;
+	if (settings_load(file, &d->settings, &err) < 0) {
+		doctor_say(d, DOCTOR_FAIL, "configuration",
+			   "the line says what is wrong; `tierctl config reference` has every key",
+			   "%s", err.text);
+		return;
+	}
+	d->configured = true;
+	doctor_say(d, DOCTOR_OK, "configuration", "", "%s: valid", file);
+}
+
+static void say_chosen(struct doctor *d)
+{
+	for (unsigned i = 0; i < STATS_DEVICES && page_device_bytes(&d->page, i) > 0; i++)
+		doctor_say(d, d->page.device[i].lost ? DOCTOR_FAIL : DOCTOR_OK, "device",
+			   "a gpu that was lost comes back when tierd is started again", "%s%s",
+			   d->page.chosen[i], d->page.device[i].lost ? "; it was lost" : "");
+}
+
+/* Where the configuration says that it is, unless the caller says another. */
+static void daemon_of(struct doctor *d)
+{
+	const char *socket = d->arguments->socket;
+	struct tierd *t;
+	char up[TEXT_ROOM];
+
+	if (socket == NULL && d->configured)
+		socket = d->settings.socket;
+	if (tierd_open(socket, "tierctl", 0, &t) < 0) {
+		doctor_say(d, DOCTOR_OK, "daemon", "", "none is asked: %s", tierd_error(NULL));
+		return;
+	}
+	page_read(admin_stats_page(t), &d->page);
+	tierd_close(t);
+	d->served = true;
+	doctor_say(d, DOCTOR_OK, "daemon", "",
+		   "serving, up %s; it chose:", text_duration(d->page.uptime_ns, up));
+	say_chosen(d);
+}
+
+static void (*const checks[])(struct doctor *d) = {
+	configuration,     daemon_of,      doctor_kernel,      doctor_memory,
+	doctor_huge_pages, doctor_memlock, doctor_numa,        doctor_cuda,
+	doctor_io_uring,   doctor_paths,   doctor_descriptors,
+};
+
+int doctor_run(const struct arguments *a)
+{
+	static struct doctor d;
+
+	d = (struct doctor){ .arguments = a };
+	/* What probes warn of is said by the lines. */
+	if (log_configure("tier:error") < 0)
+		return command_failed(a, -EINVAL, "the log cannot be turned down");
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++)
+		checks[i](&d);
+	if (d.configured)
+		settings_free(&d.settings);
+	return d.failed > 0 ? STATUS_FAILED : STATUS_OK;
+}

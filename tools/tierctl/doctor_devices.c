@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * io_uring, the paths of nvme, and GPUs.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#ifdef HAVE_CUDA
+#include "tiers/gpu_inside.h"
+#endif
+#include "tiers/nvme_inside.h"
+#include "tools/tierctl/doctor.h"
+#include "tools/tierctl/text.h"
+
+/* ---- nvme ----------------------------------------------------------------------------------- */
+
+void doctor_io_uring(struct doctor *d)
+{
+	static const char mend[] =
+		"sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that allows "
+		"io_uring_setup, io_uring_enter and io_uring_register";
+	bool wanted = d->configured && settings_nvme_options(&d->settings) != NULL;
+	struct err err = ERR_INIT;
+
+	if (nvme_ring_probe(&err) == 0)
+		doctor_say(d, DOCTOR_OK, "io_uring", "", "there, and a request came back");
+	else
+		doctor_say(d, wanted ? DOCTOR_FAIL : DOCTOR_WARN, "io_uring", mend, "%s%s",
+			   err.text, wanted ? "" : "; only an nvme tier needs it");
+}
+
+/* What is there, by a probe that asks for one block. */
+static void direct_of(struct doctor *d, const struct nvme_path *path)
+{
+	const struct nvme_options *o = settings_nvme_options(&d->settings);
+	struct nvme_config config = { .path = *path, .options = *o };
+	struct err err = ERR_INIT;
+	struct nvme_file file;
+
+	config.path.size = (struct config_bytes){ .bytes = o->block_bytes };
+	if (nvme_file_probe(&config, &file, &err) < 0)
+		doctor_say(
+			d, DOCTOR_FAIL, "direct I/O",
+			"a folder on a file system with direct I/O that tierd may write, an empty "
+			"block device, or direct: try",
+			"%s", err.text);
+	else if (file.direct && !file.in_memory)
+		doctor_say(d, DOCTOR_OK, "direct I/O", "", "%s: %s, in units of %" PRIu32 " bytes",
+			   path->path, file.kind, file.unit);
+	else if (file.in_memory)
+		doctor_say(d, DOCTOR_WARN, "direct I/O", "a folder on a disk",
+			   "%s: %s keeps its bytes in memory: this saves none", path->path,
+			   file.kind);
+	else if (o->direct == NVME_DIRECT_OFF)
+		doctor_say(d, DOCTOR_OK, "direct I/O", "", "%s: %s, off by the configuration",
+			   path->path, file.kind);
+	else
+		doctor_say(d, DOCTOR_WARN, "direct I/O",
+			   "a folder on ext4, xfs or another file system of a disk",
+			   "%s: %s takes none: buffered, through the page cache", path->path,
+			   file.kind);
+	if (err.text[0] == '\0')
+		nvme_file_close(&file);
+}
+
+static void space_of(struct doctor *d, const struct nvme_path *path)
+{
+	const struct nvme_options *o = settings_nvme_options(&d->settings);
+	struct nvme_config config = { .path = *path, .options = *o };
+	struct err err = ERR_INIT;
+	struct nvme_file file;
+	char bytes[TEXT_ROOM];
+
+	/* Of the space alone. */
+	config.options.direct = NVME_DIRECT_OFF;
+	if (nvme_file_probe(&config, &file, &err) < 0) {
+		doctor_say(d, DOCTOR_FAIL, "space", "a smaller `size`, or room on the disk", "%s",
+			   err.text);
+		return;
+	}
+	doctor_say(d, DOCTOR_OK, "space", "", "%s: %s are there", path->path,
+		   text_bytes(file.bytes, bytes));
+	nvme_file_close(&file);
+}
+
+void doctor_paths(struct doctor *d)
+{
+	const struct nvme_path *paths = d->settings.tiers.nvme.paths.items;
+
+	if (!d->configured || settings_nvme_options(&d->settings) == NULL) {
+		doctor_say(d, DOCTOR_OK, "nvme", "", "no path is configured");
+		return;
+	}
+	/* It has the space, and holds devices alone. */
+	if (d->served) {
+		doctor_say(d, DOCTOR_OK, "nvme", "", "the daemon has it: see what it chose, above");
+		return;
+	}
+	for (size_t i = 0; i < d->settings.tiers.nvme.paths.count; i++) {
+		direct_of(d, &paths[i]);
+		space_of(d, &paths[i]);
+	}
+}
+
+/* ---- GPUs ----------------------------------------------------------------------------------- */
+
+#ifdef HAVE_CUDA
+
+static const char mend_cuda[] =
+	"an NVIDIA driver of CUDA 12.4 or newer; in a container its device files and libcuda.so.1 "
+	"(--gpus); CUDA_VISIBLE_DEVICES hides none that is wanted";
+
+static const struct gpu_config *gpus_wanted(const struct doctor *d)
+{
+	if (!d->configured || settings_backend(TIER_KIND_HBM, &d->settings.tiers.hbm) != &gpu_ops)
+		return NULL;
+	return d->settings.tiers.hbm.config;
+}
+
+static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal, bool wanted)
+{
+	char name[96] = "?", bytes[TEXT_ROOM];
+	struct err err = ERR_INIT;
+	CUdevice device;
+	size_t total = 0;
+	int rc = cuda_check(cuda, cuda->device_get(&device, (int)ordinal), &err, "cuDeviceGet");
+
+	if (rc == 0)
+		rc = cuda_check(cuda, cuda->device_get_name(name, sizeof(name), device), &err,
+				"cuDeviceGetName");
+	if (rc == 0)
+		rc = cuda_check(cuda, cuda->device_total_mem(&total, device), &err,
+				"cuDeviceTotalMem");
+	if (rc == 0)
+		rc = gpu_check_needs(cuda, device, name, &err);
+	if (rc < 0)
+		doctor_say(d, wanted ? DOCTOR_FAIL : DOCTOR_WARN, "gpu", mend_cuda, "%u: %s",
+			   ordinal, err.text);
+	else
+		doctor_say(d, DOCTOR_OK, "gpu", "", "%u: %s, %s, exports its memory by descriptor",
+			   ordinal, name, text_bytes(total, bytes));
+}
+
+void doctor_cuda(struct doctor *d)
+{
+	const struct gpu_config *wanted = gpus_wanted(d);
+	static const struct gpu_config all;
+	unsigned ordinals[GPUS_MAX];
+	struct err err = ERR_INIT;
+	const struct cuda *cuda;
+	int n = cuda_open(&cuda, &err);
+
+	if (n == 0)
+		n = gpu_choose(wanted != NULL ? wanted : &all, cuda, ordinals, &err);
+	if (n < 0) {
+		doctor_say(d, wanted != NULL ? DOCTOR_FAIL : DOCTOR_OK, "cuda", mend_cuda, "%s%s",
+			   err.text, wanted != NULL ? "" : "; `backend: cuda` is not configured");
+		return;
+	}
+	doctor_say(d, DOCTOR_OK, "cuda", "", "%s, driver of CUDA %d.%d, %d GPUs%s", cuda->opened,
+		   cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, n,
+		   wanted != NULL ? " of the configuration" : "; none is configured");
+	for (int i = 0; i < n; i++)
+		one_gpu(d, cuda, ordinals[i], wanted != NULL);
+}
+
+#else
+
+void doctor_cuda(struct doctor *d)
+{
+	doctor_say(d, DOCTOR_OK, "cuda", "",
+		   "not in this build, which was configured without cuda.h");
+}
+
+#endif
