@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "libclient/admin.h"
 #include "libclient/client.h"
+#include "libclient/protocol/page.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/tierctl/command.h"
-#include "tools/tierctl/page.h"
 
 #define NAP_US      30
 #define PATIENCE_NS (20 * NS_PER_MS) /* readers try for longer before they take what there is */
