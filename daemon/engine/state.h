@@ -28,7 +28,7 @@
 #define PIECES_MAPPED  4u                /* in flight a move, between mapped tiers */
 #define PIECES_NVME    64u               /* likewise where nvme is one side */
 #define PICKS          64u               /* victims asked for at once */
-#define SWEEP_SLOTS    65536u            /* of a dead client's table, a turn */
+#define SWEEP_SLOTS    1024u             /* of a dead client's table, a turn: some 50 us */
 #define PREFETCH_SHARE 8u                /* prefetches in flight: 1/8 of the device */
 #define HINT_SIZES     32u               /* powers of two, from GRANULE */
 #define STAGING_SHARE  8u                /* of the slots, 1/8 is each direction's own */
