@@ -47,28 +47,37 @@ struct copy {
 	unsigned gpus;
 	struct card gpu[GPUS_MAX];
 	uint64_t ours[DISK_ROUNDS], raw[DISK_ROUNDS];
+	uint64_t paged[ROUNDS]; /* raw, from and to pages like tierd's */
 	unsigned rounds;
 };
+
+static double median_gbps(double bytes, const uint64_t *ns, unsigned n)
+{
+	double gbps[DISK_ROUNDS];
+
+	for (unsigned i = 0; i < n; i++)
+		gbps[i] = bytes / (double)MAX(ns[i], 1);
+	return median(gbps, n);
+}
 
 /* The ratio is the median of the rounds' ratios: what is slow for a while is slow for both. */
 static void print(struct copy *c, const char *direction, uint64_t bytes, unsigned queued,
 		  unsigned sides)
 {
 	double all = (double)(bytes * queued * sides);
-	double ours[DISK_ROUNDS], raw[DISK_ROUNDS], ratio[DISK_ROUNDS];
+	double ratio[DISK_ROUNDS];
 	struct result r;
 
-	for (unsigned i = 0; i < c->rounds; i++) {
-		ours[i] = all / (double)MAX(c->ours[i], 1);
-		raw[i] = all / (double)MAX(c->raw[i], 1);
-		ratio[i] = ours[i] / raw[i];
-	}
+	for (unsigned i = 0; i < c->rounds; i++)
+		ratio[i] = (double)c->raw[i] / (double)MAX(c->ours[i], 1);
 	result_begin(&r, c->o, "copy");
 	result_text(&r, "direction", direction);
 	result_count(&r, "bytes", bytes);
 	result_count(&r, "queued", queued);
-	result_real(&r, "gbps", median(ours, c->rounds));
-	result_real(&r, "raw_gbps", median(raw, c->rounds));
+	result_real(&r, "gbps", median_gbps(all, c->ours, c->rounds));
+	result_real(&r, "raw_gbps", median_gbps(all, c->raw, c->rounds));
+	if (c->paged[0] != 0)
+		result_real(&r, "paged_gbps", median_gbps(all, c->paged, c->rounds));
 	result_real(&r, "ratio", median(ratio, c->rounds));
 	result_real(&r, "ratio_low", ratio[0]);
 	result_real(&r, "ratio_high", ratio[c->rounds - 1]);
@@ -93,10 +102,11 @@ static int one_way(struct copy *c, enum gpu_direction d, uint64_t bytes, unsigne
 	if (side_open(&s, c->socket, d, 0, bytes, n) < 0)
 		return bench_failed("copy");
 	side_round(&s); /* slabs are made and mapped */
-	card_raw(&c->gpu[0], d, bytes, n);
+	card_raw(&c->gpu[0], CARD_ALLOCATED, d, bytes, n);
 	for (unsigned i = 0; i < c->rounds && s.rc == 0; i++) {
 		c->ours[i] = side_round(&s);
-		c->raw[i] = card_raw(&c->gpu[0], d, bytes, n);
+		c->raw[i] = card_raw(&c->gpu[0], CARD_ALLOCATED, d, bytes, n);
+		c->paged[i] = card_raw(&c->gpu[0], CARD_REGISTERED, d, bytes, n);
 	}
 	if (s.rc == 0)
 		print(c, names[d], bytes, n, 1);
@@ -122,10 +132,11 @@ static int both_ways(struct copy *c, uint64_t bytes, unsigned n)
 		if (side_open(&sides[d], c->socket, d, 0, bytes, n) < 0)
 			return bench_failed("copy");
 	sides_round(sides, GPU_DIRECTIONS);
-	card_raw_both(&c->gpu[0], bytes, n);
+	card_raw_both(&c->gpu[0], CARD_ALLOCATED, bytes, n);
 	for (unsigned i = 0; i < c->rounds; i++) {
 		c->ours[i] = sides_round(sides, GPU_DIRECTIONS);
-		c->raw[i] = card_raw_both(&c->gpu[0], bytes, n);
+		c->raw[i] = card_raw_both(&c->gpu[0], CARD_ALLOCATED, bytes, n);
+		c->paged[i] = card_raw_both(&c->gpu[0], CARD_REGISTERED, bytes, n);
 	}
 	rc = first_failure(sides, GPU_DIRECTIONS);
 	if (rc == 0)
@@ -137,6 +148,7 @@ static int both_ways(struct copy *c, uint64_t bytes, unsigned n)
 
 struct raw_thread {
 	struct card *gpu;
+	enum card_host host;
 	uint64_t bytes, ns;
 	unsigned n;
 	pthread_t thread;
@@ -147,18 +159,20 @@ static void *raw_main(void *arg)
 	struct raw_thread *r = arg;
 
 	card_attach(r->gpu);
-	r->ns = card_raw(r->gpu, GPU_UP, r->bytes, r->n);
+	r->ns = card_raw(r->gpu, r->host, GPU_UP, r->bytes, r->n);
 	return NULL;
 }
 
 /* All GPUs up at once: as long as the slowest takes. */
-static uint64_t raw_all(struct copy *c, uint64_t bytes, unsigned n)
+static uint64_t raw_all(struct copy *c, enum card_host host, uint64_t bytes, unsigned n)
 {
 	struct raw_thread r[GPUS_MAX];
 	uint64_t ns = 0;
 
 	for (unsigned i = 0; i < c->gpus; i++) {
-		r[i] = (struct raw_thread){ .gpu = &c->gpu[i], .bytes = bytes, .n = n };
+		r[i] = (struct raw_thread){
+			.gpu = &c->gpu[i], .host = host, .bytes = bytes, .n = n
+		};
 		ASSERT(pthread_create(&r[i].thread, NULL, raw_main, &r[i]) == 0);
 	}
 	for (unsigned i = 0; i < c->gpus; i++) {
@@ -177,10 +191,11 @@ static int all_gpus(struct copy *c, uint64_t bytes, unsigned n)
 		if (side_open(&sides[i], c->socket, GPU_UP, (int)i, bytes, n) < 0)
 			return bench_failed("copy");
 	sides_round(sides, c->gpus);
-	raw_all(c, bytes, n);
+	raw_all(c, CARD_ALLOCATED, bytes, n);
 	for (unsigned i = 0; i < c->rounds; i++) {
 		c->ours[i] = sides_round(sides, c->gpus);
-		c->raw[i] = raw_all(c, bytes, n);
+		c->raw[i] = raw_all(c, CARD_ALLOCATED, bytes, n);
+		c->paged[i] = raw_all(c, CARD_REGISTERED, bytes, n);
 	}
 	rc = first_failure(sides, c->gpus);
 	if (rc == 0)
@@ -310,7 +325,8 @@ static uint64_t slower(struct copy *c, uint64_t disk_ns, enum gpu_direction dire
 		       uint64_t bytes)
 {
 	uint64_t piece = MIN(bytes, MIB(4));
-	uint64_t link_ns = card_raw(&c->gpu[0], direction, piece, (unsigned)(bytes / piece));
+	uint64_t link_ns = card_raw(&c->gpu[0], CARD_ALLOCATED, direction, piece,
+				    (unsigned)(bytes / piece));
 
 	return MAX(disk_ns, link_ns);
 }
@@ -346,6 +362,7 @@ static int disk_rounds(struct copy *c, struct disk *d)
 		enum gpu_direction direction = k == 0 ? GPU_DOWN : GPU_UP;
 
 		c->rounds = c->o->quick ? 1 : DISK_ROUNDS;
+		c->paged[0] = 0;
 		for (unsigned i = 0; i < c->rounds && rc == 0; i++)
 			rc = disk_pair(c, d, direction, i, &c->ours[i], &c->raw[i]);
 		if (rc < 0)

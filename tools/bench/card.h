@@ -7,10 +7,15 @@
 #define TIERD_TOOLS_BENCH_CARD_H
 
 #include "base/cuda.h"
+#include "tiers/arena.h"
 
 #define CARD_SKIPPED 77 /* exit status where there is no GPU or no driver */
 
 enum gpu_direction { GPU_UP, GPU_DOWN, GPU_DIRECTIONS };
+
+/* Host memory of raw copies: allocated by the driver, or made as tierd makes its dram and then
+ * registered with the driver. Where the second is the slower one, pages are why, not tierd. */
+enum card_host { CARD_ALLOCATED, CARD_REGISTERED, CARD_HOSTS };
 
 struct card {
 	const struct cuda *cuda;
@@ -18,8 +23,9 @@ struct card {
 	CUdevice device;
 	CUcontext context;
 	CUstream stream[GPU_DIRECTIONS], compute;
-	/* Of the raw copies: pinned by the driver, and plain device memory. */
-	void *host[GPU_DIRECTIONS];
+	/* Of the raw copies: host memory of each kind, and plain device memory. */
+	void *host[CARD_HOSTS][GPU_DIRECTIONS];
+	struct arena pages[GPU_DIRECTIONS]; /* what CARD_REGISTERED stands in */
 	CUdeviceptr memory[GPU_DIRECTIONS];
 	uint64_t room;
 	CUmodule module;
@@ -38,8 +44,9 @@ void card_attach(const struct card *gpu);
 unsigned card_count(void);
 
 /* n copies of `bytes` each, all queued, then waited for: nanoseconds. n * bytes <= room. */
-uint64_t card_raw(struct card *gpu, enum gpu_direction direction, uint64_t bytes, unsigned n);
-uint64_t card_raw_both(struct card *gpu, uint64_t bytes, unsigned n);
+uint64_t card_raw(struct card *gpu, enum card_host host, enum gpu_direction direction,
+		  uint64_t bytes, unsigned n);
+uint64_t card_raw_both(struct card *gpu, enum card_host host, uint64_t bytes, unsigned n);
 
 /* Puts a kernel on the compute stream: words become / are compared with a pattern of the seed. */
 void card_fill(struct card *gpu, void *at, uint64_t bytes, uint32_t seed);
