@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#ifdef HAVE_CUDA
 #include "base/cuda.h"
+#endif
 
 struct system domain_system;
 struct board *board;
@@ -42,11 +44,13 @@ void domain_stop(void)
 
 void domain_become(uid_t uid)
 {
+#ifdef HAVE_CUDA
 	const struct cuda *cuda;
 
 	/* The user may not be let into the folder where the driver is. */
 	if (getenv("TIERD_LIBCUDA"))
 		cuda_open(&cuda, NULL);
+#endif
 	MUST(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
 		     setresuid(uid, uid, uid) == 0,
 	     "it cannot become another user: %m");
