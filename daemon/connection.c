@@ -117,6 +117,8 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 					 .fences = part_of(c, c->layout.fences),
 					 .streams = part_of(c, c->layout.streams),
 					 .deferred = part_of(c, c->layout.deferred),
+					 .logs = part_of(c, c->layout.logs),
+					 .log_count = LOGS,
 					 .uid = c->uid };
 	/* Joins the scan before the client can see a descriptor. */
 	if (rc == 0)

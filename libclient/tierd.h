@@ -306,6 +306,12 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  *         no such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
  *         this process could not map it; -EINVAL an access that is none; -EOVERFLOW 65535 pins of
  *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held
+ * -EDEADLK also, whatever the timeout: all that is pinned of what it waits for belongs to
+ * connections that wait themselves, this one among them, and it came last. A connection waits when
+ * every thread of it that ever acquired something does, and no stream is to end a view of it.
+ * Release something, and acquire again. A thread that only releases what others acquired is not
+ * known as one that may help: let it acquire something once, or have no thread that acquires wait
+ * for ever.
  * Units: timeout in nanoseconds, `ret->bytes` in bytes.
  * Ownership: `ret` and the right to its bytes are the caller's until tierd_release(); the
  *        memory is shared with the daemon and other clients.
@@ -374,8 +380,9 @@ TIERD_API void tierd_release(struct tierd *t, struct tierd_view *view);
  * Units: none.
  * Ownership: as tierd_acquire_batch().
  * Threads: any. Blocks until there is room, for ever; a signal ends it. The first call that waits
- *        starts the connection's one thread. Views that this program keeps take their room: one
- *        that acquires more than fits beside them waits for itself.
+ *        starts the connection's one thread. Views that this program keeps take their room: where
+ *        they fill the GPU, and no stream is to end any of them, it is -EDEADLK as in
+ *        tierd_acquire().
  *
  *     struct tierd_view v[2];
  *     if (tierd_acquire_on(t, tensors, 2, 0, TIERD_READ | TIERD_WRITE, stream, v) == 0) {

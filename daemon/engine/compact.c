@@ -73,8 +73,7 @@ bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x)
 		return false; /* there is no memory, or it is on its way out */
 	r = record_of(e, x->owner);
 	/* Another node: reserved for a request that is under way. */
-	if (node_at(e, r, device) != x->node || r->move != 0 || r->ready > 0 ||
-	    record_held(e, r))
+	if (node_at(e, r, device) != x->node || r->move != 0 || r->ready > 0 || record_held(e, r))
 		return false;
 	if (r->front != device) /* a dram copy under an hbm front */
 		return (r->sources & SOURCE_HBM) != 0 && !lost_front(e, r);

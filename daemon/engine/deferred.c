@@ -148,3 +148,14 @@ bool deferred_plain_pin(const struct holder *h, uint32_t tensor)
 			n += count_ring(h, i, tensor);
 	return pins > n;
 }
+
+bool deferred_any(const struct holder *h)
+{
+	if (h->deferred == NULL || h->misbehaves || h->dead)
+		return false;
+	for (uint32_t i = 0; i < STREAMS; i++)
+		if (atomic_load_explicit(&h->deferred[i].tail, memory_order_acquire) !=
+		    h->deferred_head[i])
+			return true;
+	return false;
+}

@@ -16,4 +16,7 @@ void deferred_look(struct engine *e);
 /* Whether the holder pins the tensor otherwise than by what its rings will lower. */
 bool deferred_plain_pin(const struct holder *h, uint32_t tensor);
 
+/* Whether the holder's streams are still to let go of anything. */
+bool deferred_any(const struct holder *h);
+
 #endif

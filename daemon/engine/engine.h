@@ -106,6 +106,9 @@ struct holder_tables {
 	struct fence *fences;              /* FENCES */
 	const struct stream_word *streams; /* STREAMS */
 	struct deferred_ring *deferred;    /* STREAMS */
+	/* A log a thread; may be none: then nobody can tell whether all of its threads wait. */
+	const struct access_log *logs;
+	uint32_t log_count;
 	uint32_t uid; /* whose: it may give hints for what is of the same user; 0: for all */
 };
 

@@ -62,6 +62,8 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 			      .fences = tables->fences,
 			      .streams = tables->streams,
 			      .deferred = tables->deferred,
+			      .logs = tables->logs,
+			      .log_count = tables->log_count,
 			      .pid = pid,
 			      .uid = tables->uid,
 			      .name_space = ns,

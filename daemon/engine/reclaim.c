@@ -329,6 +329,7 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal, struct quot
 	bool brief = e->now_ns < *ask_all_at(e, device, &demand), begun = false;
 	uint64_t freed = 0;
 
+	e->asked_fully = !brief;
 	if (device_kind(e, device) == TIER_KIND_DRAM)
 		freed = drop_shadows(e, device, goal, &demand);
 	if (freed + leaving(e, device, &demand) < goal)
@@ -368,6 +369,14 @@ static void give_up_if_broken(struct engine *e, struct request *q, uint8_t devic
 		request_finish(e, q, d->clean_error, d->clean_cause);
 }
 
+/* Then only pins are in the way, or a device that fails. */
+static void nobody_went(struct engine *e, struct request *q, uint8_t device)
+{
+	q->denied = e->asked_fully;
+	e->judge |= q->denied;
+	give_up_if_broken(e, q, device);
+}
+
 static uint64_t free_bytes(const struct device *d)
 {
 	return extents_capacity(d->extents) - extents_used(d->extents);
@@ -389,6 +398,7 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
+	q->denied = e->asked_fully = false;
 	if (slab_room_grow_head(e, q, device))
 		return;
 	if (free < bytes && slab_room_grow_any(e, device))
@@ -401,19 +411,22 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);
 	if (!moving)
-		give_up_if_broken(e, q, device);
+		nobody_went(e, q, device);
 }
 
 void reclaim_own(struct engine *e, struct request *q, const struct account *own, uint8_t device,
 		 uint64_t bytes)
 {
 	struct quota_demand demand = { .account = own, .own = true };
-	bool moving = reclaim(e, device, bytes, demand);
+	bool moving;
+
+	q->denied = e->asked_fully = false;
+	moving = reclaim(e, device, bytes, demand);
 
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);
 	if (!moving)
-		give_up_if_broken(e, q, device);
+		nobody_went(e, q, device);
 }
 
 /* What would like to come down from above finds room, but no hole, and there is no other way down.

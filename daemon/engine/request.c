@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/engine/deadlock.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
@@ -363,10 +364,8 @@ static void run_queue(struct engine *e, uint8_t device)
 	}
 }
 
-void requests_settle(struct engine *e)
+static void settle(struct engine *e)
 {
-	if (e->again)
-		deferred_look(e);
 	do {
 		lost_look(e);
 		finish_orphans(e);
@@ -384,6 +383,17 @@ void requests_settle(struct engine *e)
 			prefetch_run(e, (uint8_t)i);
 		}
 	} while (e->again || !list_empty(&e->woken));
+}
+
+/* Who is told that he waits for himself is out of others' way, if only for what he lets go of. */
+void requests_settle(struct engine *e)
+{
+	if (e->again)
+		deferred_look(e);
+	do {
+		e->judge = false;
+		settle(e);
+	} while (e->judge && deadlock_judge(e));
 }
 
 /* ---- time ---- */

@@ -121,7 +121,8 @@ struct device {
 	bool lost;             /* for good */
 	uint32_t lost_tensors, lost_told; /* and of how many the log knows */
 	bool wants_room; /* with quotas: somebody in the queue waits for what others have */
-	bool look;       /* since the queue was looked at, something has changed that may help it */
+	uint32_t witness, witness_holder; /* deadlock.c: a pin of one who does not wait */
+	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
 	unsigned compacting;     /* running compactions */
@@ -161,6 +162,9 @@ struct holder {
 	struct fence *fences; /* NULL: it has none, nor the next two */
 	const struct stream_word *streams;
 	struct deferred_ring *deferred;
+	const struct access_log *logs; /* of its threads; log_count 0: it is not known */
+	uint32_t log_count;
+	bool waits, holds;               /* deadlock.c, while it looks */
 	struct fence_pool *pool;         /* fence.c; NULL until the first is handed out */
 	struct list granted;             /* requests that were answered and store a fence yet */
 	uint32_t deferred_used;          /* bits: rings that ever had an entry */
@@ -220,6 +224,7 @@ struct request {
 	uint8_t access;
 	bool completed;
 	uint8_t turn;         /* QUEUED: enum turn */
+	bool denied;          /* QUEUED: all was asked for room, and nobody could go */
 	uint64_t leave_bytes; /* that are free, but others' before they are its own */
 	struct list todo;     /* RUNNING acquires and flushes: items to be looked at next */
 	size_t open;          /* items begun and not ready */
@@ -388,10 +393,12 @@ struct engine {
 	struct part part[2];
 	bool lost_any, lost_look; /* a device was; tensors there are to be looked at */
 	uint64_t lost_at_ns;
-	uint64_t now_ns; /* of the call that is running */
-	bool again;      /* something has changed: queues are looked at before the call returns */
-	bool orphans;    /* a tensor that somebody waits for was destroyed */
-	bool unblocked;  /* a request has ended that others may be blocked by */
+	uint64_t now_ns;  /* of the call that is running */
+	bool again;       /* something has changed: queues are looked at before the call returns */
+	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
+	bool asked_fully; /* the last look for victims left nobody out */
+	bool orphans;     /* a tensor that somebody waits for was destroyed */
+	bool unblocked;   /* a request has ended that others may be blocked by */
 };
 
 #define STAT(e, name) (&(e)->params.stats->name)

@@ -48,7 +48,9 @@
 	X(sleeps, "sleeps", COUNTER, "of the control thread, without a time limit")              \
 	X(steps, "steps", COUNTER, "iterations that clients said have ended, each client's own") \
 	X(marked_at_ns, "ns", GAUGE,                                                             \
-	  "when peaks began anew, by the monotonic clock; 0: at the start")
+	  "when peaks began anew, by the monotonic clock; 0: at the start")                      \
+	X(deadlocks, "requests", COUNTER,                                                        \
+	  "acquires that ended because clients waited for nothing but each other's pins")
 
 /* A tier (index: enum tier_kind order hbm, dram, nvme). */
 #define STATS_PER_TIER(X)                                                                    \

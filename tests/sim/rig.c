@@ -58,17 +58,27 @@ struct rig *rig_open(struct world_shape shape)
 void rig_rejoin(struct rig *r, unsigned client)
 {
 	struct rig_client *c = &r->client[client];
-	struct holder_tables tables = {
-		.pins = c->pins, .fences = c->fences, .streams = c->streams, .deferred = c->deferred
-	};
+	struct holder_tables tables = { .pins = c->pins,
+					.fences = c->fences,
+					.streams = c->streams,
+					.deferred = c->deferred,
+					.logs = c->logs,
+					.log_count = RIG_LOGS };
 	char name_space = (char)('a' + (r->world.shape.quota_count > 0 ? client : 0));
 	struct err err = ERR_INIT;
 
 	memset(c->fences, 0, sizeof(c->fences));
 	memset(c->streams, 0, sizeof(c->streams));
 	memset(c->deferred, 0, sizeof(c->deferred));
+	memset(c->logs, 0, sizeof(c->logs));
 	ASSERT(engine_holder_add(r->world.engine, &name_space, 1, &tables, 100 + (int)client, c,
 				 &c->holder, &err) == 0);
+}
+
+void rig_threads(struct rig *r, unsigned client, unsigned threads)
+{
+	for (unsigned i = 0; i < RIG_LOGS; i++)
+		atomic_store(&r->client[client].logs[i].owner, i < threads);
 }
 
 void rig_settle(struct rig *r, unsigned ms)

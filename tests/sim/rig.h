@@ -9,6 +9,7 @@
 
 #define RIG_CLIENTS  3u
 #define RIG_REQUESTS 16u
+#define RIG_LOGS     4u
 
 struct rig_client {
 	struct holder *holder;
@@ -16,6 +17,7 @@ struct rig_client {
 	struct fence fences[FENCES];
 	struct stream_word streams[STREAMS];
 	struct deferred_ring deferred[STREAMS];
+	struct access_log logs[RIG_LOGS];
 	bool answered[RIG_REQUESTS];
 	int result[RIG_REQUESTS];
 	char text[RIG_REQUESTS][256];
@@ -38,6 +40,8 @@ void rig_close(struct rig *r);
 /* Another client in the place of one that has died. */
 void rig_rejoin(struct rig *r, unsigned client);
 struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
+/* So many threads of the client have acquired something; until it is told nobody knows. */
+void rig_threads(struct rig *r, unsigned client, unsigned threads);
 /* A tensor of RIG_FILLED bytes, all of them `c`, with its front in dram. */
 #define RIG_FILLED (4 * WORLD_BLOCK)
 struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c);

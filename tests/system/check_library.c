@@ -34,6 +34,27 @@ static void begin(void)
 	connect_as("job");
 }
 
+/* Four of a MiB are all of the GPU. With two let go there is room, batch or not. */
+START_TEST(whoever_fills_a_gpu_with_its_own_views_is_told)
+{
+	tierd_tensor h[6];
+	struct tierd_view v[6];
+
+	for (unsigned i = 0; i < 6; i++)
+		h[i] = make(MIB(1));
+	for (unsigned i = 0; i < 4; i++)
+		v[i] = hold(h[i], GPU, TIERD_WRITE);
+	ck_assert_int_eq(tierd_acquire(t, h[4], GPU, TIERD_READ, -1, &v[4]), -EDEADLK);
+	ck_assert_ptr_nonnull(strstr(tierd_error(t), "release something first"));
+	ck_assert_int_eq(tierd_acquire_batch(t, &h[4], 2, GPU, TIERD_READ, -1, &v[4]), -EDEADLK);
+	tierd_release(t, &v[0]);
+	tierd_release(t, &v[1]);
+	ck_assert_int_eq(tierd_acquire_batch(t, &h[4], 2, GPU, TIERD_READ, -1, &v[4]), 0);
+	for (unsigned i = 2; i < 6; i++)
+		tierd_release(t, &v[i]);
+}
+END_TEST
+
 START_TEST(refusals_have_their_names_and_come_at_once)
 {
 	tierd_tensor h = make_named("w", 8192), big = make(MIB(8)), two[2];
@@ -398,6 +419,7 @@ START_TEST(a_closed_connections_views_keep_their_pins)
 END_TEST
 
 UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once,
+	       whoever_fills_a_gpu_with_its_own_views_is_told,
 	       sentences_name_tensors_as_tierctl_does,
 	       a_foreign_pin_elsewhere_is_waited_for_and_named,
 	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,
