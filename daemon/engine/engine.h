@@ -199,7 +199,9 @@ void engine_used(struct engine *e, struct holder *h, uint32_t index, uint8_t pla
 
 /* Asserts the invariants of design section 6 over everything: O(tensors). */
 void engine_check(struct engine *e);
-/* For the panic page. */
+/* After an assertion that failed: the tensor and the move that were looked at last, first; then
+ * what stands beside them; then tiers, requests and moves. Takes no memory and no lock, ends
+ * whatever the lists look like, and believes nothing that it can check. */
 void engine_dump(struct engine *e, int fd);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine tells of tensors, and of itself when something is badly wrong.
+ * What the engine tells of tensors.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -90,75 +90,6 @@ size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint3
 	}
 	*next = 0;
 	return used;
-}
-
-static void dump_requests(struct engine *e, const struct list *requests, int fd)
-{
-	const struct list *it;
-
-	list_for_each (it, requests) {
-		const struct request *q = list_entry(it, struct request, link);
-
-		dprintf(fd, "request %u of client %u: kind %u state %u turn %u, to %u, tensors",
-			q->id, q->holder->id, q->kind, q->state, q->turn, q->device);
-		for (size_t i = 0; i < MIN(q->n, 16u); i++)
-			dprintf(fd, " %u%s", q->items[i].tensor,
-				q->items[i].node != EXTENT_NONE ? "*" : "");
-		dprintf(fd, "\n");
-	}
-}
-
-/* Of each namespace that has a row, and of all others. */
-static void dump_quotas(const struct engine *e, int fd)
-{
-	for (unsigned i = 0; i < e->account_count && quotas_any(e); i++)
-		for (unsigned p = 0; p < e->device_count; p++) {
-			const struct quota_share *s = &e->accounts[i].pool[p];
-
-			if (e->devices[p].pool == p)
-				dprintf(fd,
-					"account %u, %s: %llu used, %llu guaranteed, limit %llu\n",
-					i, e->devices[p].tier->base.name,
-					(unsigned long long)s->used_bytes,
-					(unsigned long long)s->guarantee_bytes,
-					(unsigned long long)s->limit_bytes);
-		}
-}
-
-void engine_dump(struct engine *e, int fd)
-{
-	struct list *it;
-
-	dump_quotas(e, fd);
-	dump_requests(e, &e->running, fd);
-	dump_requests(e, &e->blocked, fd);
-	for (unsigned i = 0; i < e->device_count; i++) {
-		const struct device *d = &e->devices[i];
-
-		dump_requests(e, &d->queue, fd);
-		dprintf(fd, "tier %s: %llu of %llu bytes used, %u xfers in flight\n",
-			d->tier->base.name, (unsigned long long)extents_used(d->extents),
-			(unsigned long long)extents_capacity(d->extents), d->flight);
-	}
-	list_for_each (it, &e->moves) {
-		const struct move *m = list_entry(it, struct move, link);
-
-		dprintf(fd,
-			"move %u: kind %u phase %u tensor %u from %u to %u, %u of %u pieces, "
-			"result %d\n",
-			m->id, m->kind, m->phase, m->tensor, m->from, m->to, m->done_pieces,
-			m->pieces, m->result);
-	}
-	for (uint32_t i = 1; i < e->index_high; i++) {
-		const struct record *r = &e->records[i];
-
-		if ((r->flags & RECORD_LIVE) && (r->move != 0 || r->wanted > 0))
-			dprintf(fd,
-				"tensor %u: %llu bytes, word0 %#llx, front %u, sources %#x, move "
-				"%u\n",
-				i, (unsigned long long)r->bytes, (unsigned long long)word0_of(e, i),
-				r->front, r->sources, r->move);
-	}
 }
 
 void slabs_count_backed(struct engine *e, enum tier_kind kind)

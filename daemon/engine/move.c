@@ -24,6 +24,7 @@
 
 struct move *move_get(struct engine *e, uint32_t id)
 {
+	e->at_move = id;
 	ASSERT(id > 0 && id < e->move_room && e->moves_by_id[id] != NULL);
 	ASSERT_OBJ(e->moves_by_id[id], MOVE_MAGIC);
 	return e->moves_by_id[id];

@@ -328,6 +328,7 @@ struct part {
 #define ENGINE_MAGIC 0x656e6769u
 struct engine {
 	uint32_t magic;
+	uint32_t at_tensor, at_move; /* looked at last: what an assertion that fails is about */
 	struct engine_params params;
 	struct descriptor *descriptors;
 	struct record *records;
@@ -419,6 +420,7 @@ static inline void stat_sub(_Atomic uint64_t *counter, uint64_t n)
 
 static inline struct record *record_of(struct engine *e, uint32_t tensor)
 {
+	e->at_tensor = tensor;
 	ASSERT(tensor > 0 && tensor < e->index_high);
 	return &e->records[tensor];
 }
