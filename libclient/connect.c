@@ -137,9 +137,11 @@ static int receive(int fd, const char *path, struct hello_reply *ret, struct hel
 
 	if (n < 0 && errno != ECONNRESET)
 		return err_set(err, errno, "%s: %s", path, strerror(errno));
+	/* One without a byte may bring descriptors all the same. */
+	if (n >= 0)
+		take_fds(&m, ret_fds);
 	if (n <= 0)
 		return err_set(err, ECONNREFUSED, "%s: the daemon hung up without an answer", path);
-	take_fds(&m, ret_fds);
 	if (m.msg_flags & MSG_CTRUNC)
 		return err_set(err, EMFILE, "%s: descriptors of the answer were cut off", path);
 	if ((m.msg_flags & MSG_TRUNC) || (size_t)n != sizeof(*ret))

@@ -131,9 +131,12 @@ static bool receive(struct tierd *t, struct message *ret)
 	do
 		n = recvmsg(t->socket_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	if (n <= 0)
+	if (n < 0)
 		return false;
 	fds = take_fds(&m, &ret->fd);
+	/* One without a byte may bring descriptors all the same. */
+	if (n == 0 && fds == 0)
+		return false;
 	ret->bad = n != sizeof(ret->slab) || (m.msg_flags & MSG_TRUNC) ||
 		   ret->slab.magic != PROTOCOL_MAGIC || fds > (ret->slab.kind == SLAB_MAP ? 1 : 0);
 	if ((ret->bad || (m.msg_flags & MSG_CTRUNC)) && ret->fd >= 0) {
