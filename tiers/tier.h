@@ -60,6 +60,7 @@ struct xfer {
 	uint32_t crc;  /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
 	void *owner;   /* the engine's move */
 	uint32_t part; /* the engine's: which piece of the move */
+	bool lent;     /* the engine's: it is out, and comes back once */
 
 	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV: the device is lost for good, all
 	 * that stood in it is gone and nothing will work there any more */

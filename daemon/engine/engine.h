@@ -27,6 +27,9 @@
 struct engine;
 struct holder;
 
+/* Tables of what a simulation has to reach: edges.h, invariants.h. */
+enum engine_table { ENGINE_TABLE_EDGES, ENGINE_TABLE_INVARIANTS };
+
 /* How the engine reaches the world. All are called from inside engine calls, never re-enter it. */
 struct engine_hooks {
 	void *ctx;
@@ -43,6 +46,8 @@ struct engine_hooks {
 	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told, once
 	 * until engine_slab_gone(), engine_slab_kept() or its death answers. */
 	void (*slab_unmap)(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
+	/* Optional, for tests: rows of a table that were reached, a bit each. */
+	void (*reached)(void *ctx, enum engine_table table, uint64_t rows);
 };
 
 struct engine_watermark {

@@ -8,6 +8,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/publish.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/tensor.h"

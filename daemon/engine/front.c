@@ -7,6 +7,7 @@
 
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/publish.h"
 #include "daemon/engine/replica.h"
 
 bool front_unfilled(struct engine *e, uint32_t tensor)

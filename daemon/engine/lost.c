@@ -9,6 +9,7 @@
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/publish.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slabs.h"

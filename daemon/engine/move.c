@@ -18,6 +18,7 @@
 #include "daemon/engine/piece.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
+#include "daemon/engine/publish.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/tensor.h"

@@ -105,6 +105,8 @@ void xfer_lend(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
 
+	ASSERT(!x->lent);
+	x->lent = true;
 	if (d->flight == 0)
 		d->busy_since_ns = e->now_ns;
 	d->flight++;
@@ -143,6 +145,7 @@ void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
 
+	x->lent = false;
 	if (x->result == -ENODEV && device_kind(e, device) == TIER_KIND_HBM)
 		lost_device(e, device);
 	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= rate_bytes(x));

@@ -50,7 +50,4 @@ uint32_t front_node(const struct engine *e, const struct record *r);
 void policy_tell(struct engine *e, uint32_t tensor, enum policy_event_kind kind, uint8_t tier,
 		 uint8_t from, uint8_t access);
 
-/* Publishes the descriptor: word1 from the front, or from the fill that brings one; then word0. */
-void publish(struct engine *e, uint32_t tensor, uint8_t state, uint16_t flags);
-
 #endif

@@ -14,6 +14,7 @@
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/prefetch.h"
+#include "daemon/engine/publish.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -178,8 +179,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	d->class_ = s->class_;
 	d->dtype = s->dtype;
 	d->check = check_word(tensor, generation, r);
-	atomic_store(&d->word0, word0_make(generation, STATE_ABSENT, PROTOCOL_PLACE_HOST, 0));
-	publish(e, tensor, STATE_ABSENT, 0);
+	publish_born(e, tensor, generation);
 	owner_link(e, tensor);
 	admission_count(e, r, true);
 	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
@@ -265,8 +265,6 @@ int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t n
 static bool bury(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
-	struct descriptor *d = &e->descriptors[tensor];
-	uint32_t generation = word0_generation(word0_of(e, tensor)) + 1;
 
 	if (r->move != 0) {
 		struct move *m = move_get(e, r->move);
@@ -292,9 +290,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 	admission_count(e, r, false);
-	atomic_store_explicit(&d->word1, 0, memory_order_relaxed);
-	atomic_store(&d->word0, word0_make(generation == 0 ? 1 : generation, STATE_ABSENT,
-					   PROTOCOL_PLACE_HOST, 0));
+	publish_buried(e, tensor);
 	give_index(e, tensor);
 	return true;
 }
