@@ -426,6 +426,7 @@ static int backend_check(enum tier_kind kind, const struct config_variant *varia
 static int tiers_check(const struct settings *s, struct err *err)
 {
 	const struct nvme_options *o = settings_nvme_options(s);
+	struct err why = ERR_INIT;
 	int rc = backend_check(TIER_KIND_HBM, &s->tiers.hbm, err);
 
 	if (rc == 0)
@@ -435,6 +436,8 @@ static int tiers_check(const struct settings *s, struct err *err)
 	if (o && o->block_bytes % GRANULE != 0)
 		return err_set(err, EINVAL, "tiers.nvme.block: %llu bytes are no multiple of 4KiB",
 			       (unsigned long long)o->block_bytes);
+	if (o && fault_check(&o->fault, TIER_KIND_NVME, false, &why) < 0)
+		return err_set(err, EINVAL, "tiers.nvme.%s", why.text);
 	return 0;
 }
 

@@ -39,6 +39,13 @@ const struct config_row dram_rows[] = {
 };
 /* clang-format on */
 
+static int dram_check(const void *config, struct err *err)
+{
+	const struct dram_config *c = config;
+
+	return fault_check(&c->fault, TIER_KIND_DRAM, c->slab > 0, err);
+}
+
 static int decide_bytes(const struct dram_config *c, uint64_t *ret, struct err *err)
 {
 	struct limits limits;
@@ -101,6 +108,7 @@ const struct tier_ops dram_ops = {
 	.kind = TIER_KIND_DRAM,
 	.rows = dram_rows,
 	.config_size = sizeof(struct dram_config),
+	.check = dram_check,
 	.open = dram_open,
 	MAPPED_OPS,
 };

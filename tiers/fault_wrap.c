@@ -2,12 +2,14 @@
  *
  * The fault backend. Each xfer has a shadow, which the tier inside gets in its place: a shorter one
  * if it is to be cut, none if it is to fail. What comes back is harmed and held until its delay has
- * passed. BACK, UNBACK and PIN pass unharmed.
+ * passed. UNBACK and PIN pass unharmed.
  */
+#define _GNU_SOURCE
 #include "tiers/fault.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,7 @@ struct fault_tier {
 	/* The lane's. */
 	struct fault_state state;
 	struct list spare, held;
+	_Atomic bool ending; /* the daemon's end: what is held comes back now, what is lost too */
 	struct shadow shadows[SHADOWS];
 };
 
@@ -44,10 +47,11 @@ static struct fault_tier *fault_of(struct tier *t)
 
 static void copy_chosen(struct fault_tier *f)
 {
-	int n = snprintf(f->base.chosen, sizeof(f->base.chosen), "faults of seed %" PRIu64 ", ",
-			 f->state.config->seed);
+	char faults[FAULT_TEXT_BYTES];
 
-	strncat(f->base.chosen, f->inner->base.chosen, sizeof(f->base.chosen) - (size_t)n - 1);
+	fault_text(f->state.config, faults);
+	snprintf(f->base.chosen, sizeof(f->base.chosen), "%s%.180s", faults,
+		 f->inner->base.chosen);
 }
 
 /* ---- the control thread -------------------------------------------------------------------- */
@@ -91,9 +95,11 @@ static int fault_slab_fd(struct tier *t, uint64_t offset)
 
 static void fault_ending(struct tier *t)
 {
-	struct tier *inner = fault_of(t)->inner;
+	struct fault_tier *f = fault_of(t);
 
-	inner->base.ops->ending(inner);
+	atomic_store(&f->ending, true);
+	if (f->inner->base.ops->ending != NULL)
+		f->inner->base.ops->ending(f->inner);
 }
 
 static void fault_trim(struct tier *t, uint64_t offset, uint64_t bytes)
@@ -125,13 +131,14 @@ static void fault_lane_stop(struct tier *t)
 
 static void hold(struct fault_tier *f, struct shadow *s)
 {
-	s->due_ns = clock_now_ns() + s->decision.delay_ns;
+	s->due_ns = s->decision.delay_ns == FAULT_NEVER ? FAULT_NEVER
+							: clock_now_ns() + s->decision.delay_ns;
 	list_push_back(&f->held, &s->link);
 }
 
 static const char *verb(const struct xfer *x)
 {
-	static const char *const verbs[] = { "read", "write", "zero", "copy", "sync" };
+	static const char *const verbs[] = { "read", "write", "zero", "copy", "sync", "slab" };
 
 	ASSERT(x->op < ARRAY_SIZE(verbs));
 	return verbs[x->op];
@@ -158,35 +165,41 @@ static void flip(const struct fault_tier *f, struct shadow *s)
 		     x->offset);
 }
 
+static bool is_short(const struct shadow *s)
+{
+	return s->decision.kind == FAULT_SHORT_READ || s->decision.kind == FAULT_SHORT_WRITE;
+}
+
 static void harm(struct fault_tier *f, struct shadow *s)
 {
 	const struct xfer *outer = s->outer;
 
-	if (s->decision.kind == FAULT_ERROR)
+	if (s->decision.error < 0)
 		fail(&s->x, s->decision.error,
 		     "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": injected %s", verb(outer),
-		     outer->bytes, outer->offset, s->decision.error == -ENOSPC ? "ENOSPC" : "EIO");
-	else if (s->decision.kind == FAULT_SHORT)
+		     outer->bytes, outer->offset, strerrorname_np(-s->decision.error));
+	else if (is_short(s))
 		fail(&s->x, -EIO, "%s of %" PRIu64 " of %" PRIu64 " bytes at 0x%" PRIx64,
 		     verb(outer), s->decision.bytes, outer->bytes, outer->offset);
 	else if (s->decision.kind == FAULT_CORRUPT && s->x.result == 0)
 		flip(f, s);
+	else if (s->decision.kind == FAULT_ROT && f->base.kind == TIER_KIND_NVME)
+		s->x.crc ^= 1; /* as if what was stored were other bytes */
 }
 
 /* Those that the tier inside never sees. */
 static bool fails_at_once(const struct shadow *s)
 {
-	return s->decision.kind == FAULT_ERROR ||
-	       (s->decision.kind == FAULT_SHORT && s->decision.bytes == 0);
+	return (s->decision.error < 0 && !s->decision.after) ||
+	       (is_short(s) && s->decision.bytes == 0);
 }
 
-/* What moves no bytes is neither harmed nor counted: calls have the same numbers whether memory
- * comes in slabs or not. A tier without memory to give says so by itself. */
+/* Slabs count by themselves: copies have the same numbers whether memory comes in slabs or not. */
 static struct fault_decision decide(struct fault_state *state, const struct xfer *x)
 {
-	if (x->op > XFER_SYNC)
+	if (x->op > XFER_BACK)
 		return (struct fault_decision){ .kind = FAULT_NONE };
-	return fault_decide(state, x->op != XFER_READ, x->op == XFER_SYNC ? 0 : x->bytes);
+	return fault_decide(state, x->op, x->op == XFER_SYNC ? 0 : x->bytes);
 }
 
 static int fault_queue(struct tier *t, struct xfer *x)
@@ -202,7 +215,7 @@ static int fault_queue(struct tier *t, struct xfer *x)
 	s->outer = x;
 	s->x = *x;
 	list_init(&s->x.link);
-	if (s->decision.kind == FAULT_SHORT)
+	if (is_short(s))
 		s->x.bytes = s->decision.bytes;
 	/* A refused xfer comes again and must meet the same decision, so no call is counted yet. */
 	if (!fails_at_once(s) && f->inner->base.ops->queue(f->inner, &s->x) < 0)
@@ -252,7 +265,7 @@ static unsigned fault_reap(struct tier *t, struct xfer **done, unsigned max)
 	list_for_each_safe (it, tmp, &f->held) {
 		struct shadow *s = list_entry(it, struct shadow, link);
 
-		if (s->due_ns > now || count == max)
+		if ((s->due_ns > now && !atomic_load(&f->ending)) || count == max)
 			continue;
 		list_remove(&s->link);
 		done[count++] = s->outer;
@@ -271,8 +284,10 @@ static void fault_wait(struct tier *t, int64_t timeout_ns)
 		const struct shadow *s = list_entry(it, struct shadow, link);
 		int64_t left = s->due_ns > now ? (int64_t)(s->due_ns - now) : 0;
 
-		if (left == 0)
+		if (left == 0 || atomic_load(&f->ending))
 			return;
+		if (s->due_ns == FAULT_NEVER)
+			continue;
 		timeout_ns = timeout_ns < 0 ? left : MIN(timeout_ns, left);
 	}
 	f->inner->base.ops->wait(f->inner, timeout_ns);
@@ -288,7 +303,7 @@ static void fill_ops(struct tier_ops *ops)
 	ops->host_memory = ops->host_memory != NULL ? fault_host_memory : NULL;
 	ops->staging = ops->staging != NULL ? fault_staging : NULL;
 	ops->slab_fd = ops->slab_fd != NULL ? fault_slab_fd : NULL;
-	ops->ending = ops->ending != NULL ? fault_ending : NULL;
+	ops->ending = fault_ending;
 	ops->trim = ops->trim != NULL ? fault_trim : NULL;
 	ops->lane_start = fault_lane_start;
 	ops->lane_stop = fault_lane_stop;
@@ -301,9 +316,13 @@ static void fill_ops(struct tier_ops *ops)
 int fault_wrap(struct tier *inner, const struct fault_config *config, struct tier **ret,
 	       struct err *err)
 {
-	struct fault_tier *f = calloc(1, sizeof(*f));
+	struct fault_tier *f;
+	int r = fault_starts(config, inner->base.name, err);
 
 	ASSERT_OBJ(&inner->base, TIER_MAGIC);
+	if (r < 0)
+		return r;
+	f = calloc(1, sizeof(*f));
 	if (f == NULL)
 		return err_set(err, ENOMEM, "%s: no memory for its faults", inner->base.name);
 	f->base = inner->base;
@@ -313,6 +332,7 @@ int fault_wrap(struct tier *inner, const struct fault_config *config, struct tie
 	f->state.config = config;
 	fill_ops(&f->ops);
 	copy_chosen(f);
+	fault_say(config, f->base.name);
 	list_init(&f->spare);
 	list_init(&f->held);
 	for (unsigned i = 0; i < SHADOWS; i++)

@@ -159,6 +159,8 @@ static int gpu_check_config(const void *config, struct err *err)
 		return err_set(err, EINVAL,
 			       "slab: %" PRIu64 " bytes are more than `size`, %" PRIu64, slab,
 			       c->size.bytes);
+	if (fault_check(&c->fault, TIER_KIND_HBM, true, err) < 0)
+		return -EINVAL;
 	return gpu_check_names(c, err);
 }
 

@@ -338,6 +338,8 @@ unsigned lane_reap(struct lane *lane, struct xfer **done, unsigned max)
 void lane_ending(struct lane *lane)
 {
 	ASSERT_OBJ(lane, LANE_MAGIC);
-	if (lane->tier->base.ops->ending != NULL)
-		lane->tier->base.ops->ending(lane->tier);
+	if (lane->tier->base.ops->ending == NULL)
+		return;
+	lane->tier->base.ops->ending(lane->tier);
+	lane_kick(lane); /* what it held back comes now */
 }

@@ -43,7 +43,7 @@ static int memory_check(const void *config, struct err *err)
 		return err_set(err, EINVAL,
 			       "slab: %" PRIu64 " bytes are more than `size`, %" PRIu64, c->slab,
 			       c->size.bytes);
-	return 0;
+	return fault_check(&c->fault, TIER_KIND_HBM, c->slab > 0, err);
 }
 
 static int memory_count(const void *config, struct err *err)

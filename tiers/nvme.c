@@ -42,8 +42,12 @@ static int check_options(const struct nvme_config *config, const char *name, str
 
 static void say_chosen(struct nvme *n)
 {
+	char faults[FAULT_TEXT_BYTES] = "";
+
+	if (n->seam.faults.config != NULL)
+		fault_text(n->seam.faults.config, faults);
 	snprintf(n->base.chosen, sizeof(n->base.chosen),
-		 "%s, %s, space %s, unit %u, block %u, depth %llu", n->file.kind,
+		 "%s%s, %s, space %s, unit %u, block %u, depth %llu", faults, n->file.kind,
 		 n->file.direct ? "direct" : "buffered", n->file.space, n->file.unit, n->base.block,
 		 (unsigned long long)n->config->options.queue_depth);
 }
@@ -139,6 +143,7 @@ static struct nvme *create(const struct nvme_config *config)
 	list_init(&n->finished);
 	list_init(&n->writes);
 	nvme_seam_init(&n->seam, &config->options.fault);
+	n->ring.none = config->options.fault.no_register;
 	return n;
 }
 
@@ -152,6 +157,8 @@ static int nvme_open(const void *config, unsigned index, const struct topology *
 
 	snprintf(name, sizeof(name), "nvme%u %s", c->number, c->path.path);
 	r = check_options(c, name, err);
+	if (r == 0)
+		r = fault_starts(&c->options.fault, name, err);
 	if (r == 0)
 		r = nvme_ring_probe(err);
 	if (r < 0)
@@ -168,6 +175,8 @@ static int nvme_open(const void *config, unsigned index, const struct topology *
 	}
 	fill_base(n, name);
 	say_chosen(n);
+	if (c->options.fault.presence.present)
+		fault_say(&c->options.fault, name);
 	*ret = (struct tier *)n;
 	return 0;
 }
@@ -249,6 +258,11 @@ static void nvme_lane_stop(struct tier *t)
 	nvme_ring_close(&n->ring);
 }
 
+static void nvme_ending(struct tier *t)
+{
+	atomic_store(&nvme_of(t)->ending, true);
+}
+
 static int nvme_queue(struct tier *t, struct xfer *x)
 {
 	struct nvme *n = nvme_of(t);
@@ -266,11 +280,11 @@ static void nvme_commit(struct tier *t)
 }
 
 /* A poll that ended; wait() looks at the descriptor again. */
-static bool was_poll(struct nvme *n, const void *data)
+static bool was_poll(struct nvme *n, uint64_t data)
 {
-	if (data == &n->wake_armed)
+	if (data == NVME_DATA_WAKE)
 		n->wake_armed = false;
-	else if (data == &n->digest_armed)
+	else if (data == NVME_DATA_DIGEST)
 		n->digest_armed = false;
 	else
 		return false;
@@ -280,12 +294,12 @@ static bool was_poll(struct nvme *n, const void *data)
 static bool take_completion(struct nvme *n)
 {
 	struct io_uring_cqe *cqe;
-	void *data;
+	uint64_t data;
 	int result;
 
 	if (io_uring_peek_cqe(&n->ring.uring, &cqe) != 0)
 		return false;
-	data = io_uring_cqe_get_data(cqe);
+	data = io_uring_cqe_get_data64(cqe);
 	result = cqe->res;
 	io_uring_cqe_seen(&n->ring.uring, cqe);
 	if (!was_poll(n, data))
@@ -330,7 +344,7 @@ static unsigned nvme_reap(struct tier *t, struct xfer **done, unsigned max)
 
 /* One shot, armed again by the next wait: a multishot poll tells changes, and a wake-up that came
  * before the wait would be slept through. */
-static void arm(struct nvme *n, int fd, bool *armed)
+static void arm(struct nvme *n, int fd, uint64_t data, bool *armed)
 {
 	struct io_uring_sqe *sqe;
 
@@ -338,7 +352,7 @@ static void arm(struct nvme *n, int fd, bool *armed)
 		return;
 	sqe = nvme_take_sqe(n);
 	io_uring_prep_poll_add(sqe, fd, POLLIN);
-	io_uring_sqe_set_data(sqe, armed);
+	io_uring_sqe_set_data64(sqe, data);
 	*armed = true;
 }
 
@@ -350,7 +364,7 @@ static bool pending(struct nvme *n)
 	struct io_uring_cqe *cqe;
 
 	while (io_uring_peek_cqe(&n->ring.uring, &cqe) == 0) {
-		if (!was_poll(n, io_uring_cqe_get_data(cqe)))
+		if (!was_poll(n, io_uring_cqe_get_data64(cqe)))
 			return true;
 		io_uring_cqe_seen(&n->ring.uring, cqe);
 	}
@@ -366,6 +380,9 @@ static int64_t shorten(struct nvme *n, int64_t timeout_ns)
 		uint64_t due = list_entry(it, struct nvme_slot, link)->due_ns;
 		int64_t left = due > now ? (int64_t)(due - now) : 0;
 
+		if (due == FAULT_NEVER && !atomic_load(&n->ending))
+			continue;
+		left = atomic_load(&n->ending) ? 0 : left;
 		if (timeout_ns < 0 || left < timeout_ns)
 			timeout_ns = left;
 	}
@@ -381,9 +398,9 @@ static void nvme_wait(struct tier *t, int64_t timeout_ns)
 
 	if (pending(n))
 		return;
-	arm(n, n->wake_fd, &n->wake_armed);
+	arm(n, n->wake_fd, NVME_DATA_WAKE, &n->wake_armed);
 	if (n->digest.lent > 0)
-		arm(n, n->digest.fd, &n->digest_armed);
+		arm(n, n->digest.fd, NVME_DATA_DIGEST, &n->digest_armed);
 	timeout_ns = shorten(n, timeout_ns);
 	ts.tv_sec = timeout_ns / (int64_t)NS_PER_S;
 	ts.tv_nsec = timeout_ns % (int64_t)NS_PER_S;
@@ -444,6 +461,7 @@ const struct tier_ops nvme_ops = {
 	.close = nvme_close,
 	.host_memory = nvme_host_memory,
 	.staging = nvme_staging,
+	.ending = nvme_ending,
 	.lane_start = nvme_lane_start,
 	.lane_stop = nvme_lane_stop,
 	.queue = nvme_queue,

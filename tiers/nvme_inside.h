@@ -11,6 +11,7 @@
 #define TIERD_TIERS_NVME_INSIDE_H
 
 #include <liburing.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/list.h"
@@ -43,11 +44,13 @@ void nvme_file_close(struct nvme_file *file);
  * at it; without a `fault:` map it returns what came. */
 struct nvme_seam {
 	struct fault_state faults;
+	uint32_t doubled_tag; /* of the request that has just come */
 };
 void nvme_seam_init(struct nvme_seam *seam, const struct fault_config *config);
-/* What the lane is to believe instead of `result` of a request of `bytes` at `buffer`, and when. */
+/* What the lane is to believe instead of `result` of a request of `bytes` at `buffer`; `ret` has
+ * what else is to become of it. */
 int nvme_seam_pass(struct nvme_seam *seam, uint8_t op, void *buffer, uint64_t bytes, int result,
-		   uint64_t *ret_delay_ns);
+		   struct fault_decision *ret);
 /* Answers that a test gives in place of the kernel; 0 means ask the kernel. Set before open. */
 struct nvme_refusals {
 	int (*tmpfile)(void);
@@ -71,6 +74,7 @@ struct nvme_ring {
 	bool open;
 	bool file_registered, table_registered;
 	bool refused;              /* said once; nothing more is tried */
+	bool none;                 /* injected: none is to be had */
 	struct nvme_piece *pieces; /* by address once the ring is open */
 	unsigned piece_count, registered_count;
 };
@@ -121,9 +125,18 @@ struct nvme_slot {
 	struct digest_job job; /* SUM: its sum; a write's until it is done */
 	uint8_t errors, stalls;
 	uint16_t again;
-	bool reread;
+	bool reread, rotten; /* rotten: by the seam, its checksum is to be another */
 	bool on_device; /* counted in in_flight */
+	uint32_t tag;   /* of the request in flight: one that comes again has an older one */
 };
+
+/* User data of requests: the slot, and which of its requests. Never that of a poll (nvme.c). */
+#define NVME_DATA(slot, tag) ((uint64_t)(tag) << 32 | (uint32_t)(slot))
+#define NVME_DATA_SLOT(data) ((uint32_t)(data))
+#define NVME_DATA_TAG(data)  ((uint32_t)((data) >> 32))
+/* Of polls: no slot has these numbers. */
+#define NVME_DATA_WAKE   UINT64_MAX
+#define NVME_DATA_DIGEST (UINT64_MAX - 1)
 
 #define NVME_MAGIC 0x6e766d65u
 
@@ -147,6 +160,9 @@ struct nvme {
 	struct list sums;           /* jobs that the lane keeps to itself */
 	struct digest digest;
 	uint64_t queued;            /* xfers so far */
+	uint32_t tags;              /* requests so far */
+	uint64_t strays;            /* completions that nobody waited for */
+	_Atomic bool ending;        /* what the seam holds comes back now */
 	uint64_t unsubmitted_bytes; /* prepared, the kernel not yet told */
 	int wake_fd;
 	bool wake_armed, digest_armed; /* a poll of that descriptor is in the ring */
@@ -156,8 +172,8 @@ struct nvme {
 void nvme_pin(struct nvme *n, const void *base, uint64_t bytes);
 /* nvme_xfer.c. A slot must be free, and a block of staging for a write. */
 void nvme_xfer_begin(struct nvme *n, struct xfer *x);
-/* A completion of the ring. */
-void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result);
+/* A completion of the ring, with the user data of its request. */
+void nvme_xfer_came(struct nvme *n, uint64_t data, int result);
 /* What was due by now: completions held back, and second tries. */
 void nvme_xfer_expire(struct nvme *n);
 /* Gives the device what is ready, up to its depth. */

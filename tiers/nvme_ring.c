@@ -119,9 +119,10 @@ static int register_one(struct nvme_ring *ring, struct nvme_piece *piece)
 	struct iovec v = { piece->base, piece->bytes };
 	unsigned place = piece->place;
 	__u64 tag = 0;
-	int r = nvme_refusals.register_buffer != NULL
-			? nvme_refusals.register_buffer(place, piece->bytes)
-			: 0;
+	int r = ring->none ? -ENOMEM : 0;
+
+	if (r == 0 && nvme_refusals.register_buffer != NULL)
+		r = nvme_refusals.register_buffer(place, piece->bytes);
 
 	if (r == 0)
 		r = io_uring_register_buffers_update_tag(&ring->uring, place, &v, &tag, 1);

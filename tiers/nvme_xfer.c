@@ -52,7 +52,7 @@ static void set_timer(struct nvme *n, struct nvme_slot *s, enum nvme_slot_state 
 		      uint64_t delay_ns)
 {
 	s->state = state;
-	s->due_ns = clock_now_ns() + delay_ns;
+	s->due_ns = delay_ns == FAULT_NEVER ? FAULT_NEVER : clock_now_ns() + delay_ns;
 	list_push_back(&n->timed, &s->link);
 }
 
@@ -121,7 +121,8 @@ static void issue(struct nvme *n, struct nvme_slot *s)
 	}
 	if (n->ring.file_registered)
 		io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
-	io_uring_sqe_set_data(sqe, s);
+	s->tag = ++n->tags;
+	io_uring_sqe_set_data64(sqe, NVME_DATA(s - n->slots, s->tag));
 	s->state = NVME_SLOT_FLIGHT;
 	if (n->unsubmitted_bytes >= SUBMIT_BYTES)
 		nvme_submit(n);
@@ -199,7 +200,7 @@ static void finish(struct nvme *n, struct nvme_slot *s, int result)
 	if (result == 0) {
 		x->cause[0] = '\0';
 		if (x->op == XFER_WRITE)
-			x->crc = s->job.crc;
+			x->crc = s->job.crc ^ s->rotten;
 	}
 	s->state = NVME_SLOT_DONE;
 	list_push_back(&n->finished, &s->link);
@@ -365,19 +366,48 @@ static void came(struct nvme *n, struct nvme_slot *s, int result)
 		bytes_came(n, s, (uint64_t)result);
 }
 
-void nvme_xfer_came(struct nvme *n, struct nvme_slot *s, int result)
+/* A kernel that completes a request twice, or one that was never made, must not end another one: a
+ * place is used again at once, and its buffer would be taken for read. */
+static bool is_stray(struct nvme *n, const struct nvme_slot *s, uint64_t data)
 {
-	uint64_t delay_ns;
+	if (s != NULL && s->state == NVME_SLOT_FLIGHT && s->tag == NVME_DATA_TAG(data))
+		return false;
+	if (n->strays++ == 0)
+		log_error(TIER,
+			  "%s: the kernel completed a request that was not on its way (data "
+			  "0x%llx): it is passed over, as are all that follow",
+			  n->base.name, (unsigned long long)data);
+	return true;
+}
 
-	ASSERT(s->state == NVME_SLOT_FLIGHT && s->xfer != NULL);
+static void pass(struct nvme *n, struct nvme_slot *s, int result)
+{
+	struct fault_decision d;
+
 	result = nvme_seam_pass(&n->seam, s->xfer->op, s->buffer + s->from, s->length - s->from,
-				result, &delay_ns);
-	if (delay_ns == 0) {
+				result, &d);
+	s->rotten |= d.kind == FAULT_ROT;
+	if (d.delay_ns == 0) {
 		came(n, s, result);
-		return;
+	} else {
+		s->result = result;
+		set_timer(n, s, NVME_SLOT_HELD, d.delay_ns);
 	}
-	s->result = result;
-	set_timer(n, s, NVME_SLOT_HELD, delay_ns);
+	if (d.kind == FAULT_DOUBLED)
+		nvme_xfer_came(n, NVME_DATA(s - n->slots, n->seam.doubled_tag), result);
+}
+
+void nvme_xfer_came(struct nvme *n, uint64_t data, int result)
+{
+	struct nvme_slot *s = NVME_DATA_SLOT(data) < n->slot_count
+				      ? &n->slots[NVME_DATA_SLOT(data)]
+				      : NULL;
+
+	if (is_stray(n, s, data))
+		return;
+	n->seam.doubled_tag = s->tag;
+	s->tag = 0;
+	pass(n, s, result);
 }
 
 /* Begins */
@@ -467,7 +497,7 @@ void nvme_xfer_expire(struct nvme *n)
 		struct nvme_slot *s = list_entry(it, struct nvme_slot, link);
 		bool held = s->state == NVME_SLOT_HELD;
 
-		if (s->due_ns > now)
+		if (s->due_ns > now && !(held && atomic_load(&n->ending)))
 			continue;
 		list_remove(&s->link);
 		s->state = NVME_SLOT_FLIGHT;

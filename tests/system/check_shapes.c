@@ -119,7 +119,7 @@ END_TEST
 static const char *const memory_faults[] = {
 	"read_error: 5%, write_error: 5%",
 	"short_read: 5%, short_write: 5%",
-	"no_space: 5%, delay: 1ms",
+	"late: 5%, late_by: 20ms, delay: 1ms",
 };
 
 static void fault_run(const char *hbm, const char *dram, const char *nvme)

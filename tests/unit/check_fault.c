@@ -14,18 +14,20 @@ struct tally {
 static struct tally run(const struct fault_config *config, bool write, uint64_t bytes,
 			unsigned calls)
 {
-	struct fault_state state = {config, 0};
+	struct fault_state state = { .config = config };
 	struct tally t = {0};
 
 	for (unsigned i = 0; i < calls; i++) {
-		struct fault_decision d = fault_decide(&state, write, bytes);
+		struct fault_decision d =
+			fault_decide(&state, write ? XFER_WRITE : XFER_READ, bytes);
+		bool cut = d.kind == FAULT_SHORT_READ || d.kind == FAULT_SHORT_WRITE;
 
 		t.none += d.kind == FAULT_NONE;
-		t.eio += d.kind == FAULT_ERROR && d.error == -EIO;
-		t.enospc += d.kind == FAULT_ERROR && d.error == -ENOSPC;
-		t.cut += d.kind == FAULT_SHORT;
+		t.eio += d.error == -EIO;
+		t.enospc += d.error == -ENOSPC;
+		t.cut += cut;
 		t.corrupt += d.kind == FAULT_CORRUPT;
-		if (d.kind == FAULT_SHORT)
+		if (cut)
 			ck_assert_uint_lt(d.bytes, bytes);
 		if (d.kind == FAULT_CORRUPT)
 			ck_assert_uint_lt(d.where, bytes);
@@ -67,18 +69,18 @@ START_TEST(a_seed_repeats_its_decisions_and_another_differs)
 {
 	struct fault_config c = {.seed = 9, .read_error = 300, .short_read = 300, .corrupt = 300};
 	struct fault_config other = c;
-	struct fault_state a = {&c, 0}, b = {&c, 0}, o = {&other, 0};
+	struct fault_state a = { .config = &c }, b = { .config = &c }, o = { .config = &other };
 	unsigned different = 0;
 
 	other.seed = 10;
 	for (unsigned i = 0; i < 1000; i++) {
-		struct fault_decision x = fault_decide(&a, false, 5000);
-		struct fault_decision y = fault_decide(&b, false, 5000);
+		struct fault_decision x = fault_decide(&a, XFER_READ, 5000);
+		struct fault_decision y = fault_decide(&b, XFER_READ, 5000);
 
 		ck_assert_int_eq(x.kind, y.kind);
 		ck_assert_uint_eq(x.bytes, y.bytes);
 		ck_assert_uint_eq(x.where, y.where);
-		different += fault_decide(&o, false, 5000).kind != x.kind;
+		different += fault_decide(&o, XFER_READ, 5000).kind != x.kind;
 	}
 	ck_assert_uint_gt(different, 100);
 }
@@ -88,27 +90,27 @@ START_TEST(only_calls_in_the_window_are_harmed)
 {
 	struct fault_config c = {
 		.seed = 1, .read_error = 1000, .delay_ns = 5, .after = 10, .count = 3};
-	struct fault_state s = {&c, 0};
+	struct fault_state s = { .config = &c };
 
 	for (unsigned i = 0; i < 20; i++) {
-		struct fault_decision d = fault_decide(&s, false, 1);
+		struct fault_decision d = fault_decide(&s, XFER_READ, 1);
 
-		ck_assert_int_eq(d.kind, i >= 10 && i < 13 ? FAULT_ERROR : FAULT_NONE);
+		ck_assert_int_eq(d.kind, i >= 10 && i < 13 ? FAULT_READ_ERROR : FAULT_NONE);
 		ck_assert_uint_eq(d.delay_ns, i >= 10 && i < 13 ? 5 : 0);
 	}
 	c.count = 0;
-	ck_assert_int_eq(fault_decide(&s, false, 1).kind, FAULT_ERROR);
+	ck_assert_int_eq(fault_decide(&s, XFER_READ, 1).kind, FAULT_READ_ERROR);
 }
 END_TEST
 
 START_TEST(short_lengths_cover_the_ones_that_code_trips_over)
 {
 	struct fault_config c = {.seed = 1, .short_read = 1000};
-	struct fault_state s = {&c, 0};
+	struct fault_state s = { .config = &c };
 	unsigned zero = 0, sector = 0, block = 0, odd = 0, last = 0;
 
 	for (unsigned i = 0; i < 1000; i++) {
-		uint64_t left = fault_decide(&s, false, MIB(1)).bytes;
+		uint64_t left = fault_decide(&s, XFER_READ, MIB(1)).bytes;
 
 		zero += left == 0;
 		sector += left == 512;
