@@ -18,16 +18,12 @@
 #include "base/log.h"
 #include "tests/sim/plan.h"
 
-/* Sanitizers take several times as long for the same code; what has to be reached is asked for
- * where the many seeds are. */
-#if defined(__SANITIZE_THREAD__)
+/* As one test among others; scripts/test has a stage for many. */
+#ifdef __SANITIZE_THREAD__
 #define SEEDS 20
-#elif defined(__SANITIZE_ADDRESS__)
-#define SEEDS 200
 #else
-#define SEEDS 3000
+#define SEEDS 200
 #endif
-#define SEEDS_LONG    100000
 #define SEEDS_FOR_ALL 2000 /* from so many on every row has to be reached */
 #define WORKERS_MOST  256
 
@@ -145,7 +141,6 @@ static int run_many(uint64_t first, uint64_t seeds)
 int main(void)
 {
 	bool one = getenv("SIM_SEED") != NULL && getenv("SIM_SEEDS") == NULL;
-	uint64_t seeds = getenv("TIERD_TEST_LONG") != NULL ? SEEDS_LONG : SEEDS;
 
 	/* Failures that were asked for are no news. */
 	log_configure(getenv("TIERD_LOG") != NULL ? getenv("TIERD_LOG") : "error");
@@ -153,5 +148,5 @@ int main(void)
 		run_one(number("SIM_SEED", 1));
 		return EXIT_SUCCESS;
 	}
-	return run_many(number("SIM_SEED", 1), number("SIM_SEEDS", seeds));
+	return run_many(number("SIM_SEED", 1), number("SIM_SEEDS", SEEDS));
 }

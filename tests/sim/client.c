@@ -15,6 +15,11 @@ uint64_t model_word0(struct stepper *s, const struct model *m)
 	return atomic_load(&s->world.descriptors[m->handle.index].word0);
 }
 
+uint64_t model_word1(struct stepper *s, const struct model *m)
+{
+	return atomic_load(&s->world.descriptors[m->handle.index].word1);
+}
+
 char *model_address(struct stepper *s, const struct model *m)
 {
 	uint64_t word1 = atomic_load(&s->world.descriptors[m->handle.index].word1);
@@ -60,7 +65,7 @@ struct want *free_want(struct client *c, uint32_t *ret_id)
 struct model *any_live(struct stepper *s, unsigned *ret)
 {
 	for (unsigned tries = 0; tries < 8; tries++) {
-		unsigned i = (unsigned)below(s, MODELS);
+		unsigned i = (unsigned)below(s, s->trouble->models ? s->trouble->models : MODELS);
 
 		if (s->models[i].live) {
 			*ret = i;
@@ -245,11 +250,12 @@ void model_verify(struct stepper *s, const struct model *m)
 struct client *client_new(struct stepper *s, unsigned i)
 {
 	struct client *c = calloc(1, sizeof(*c));
-	char name_space[2] = { (char)('a' + i % 2), 0 };
+	unsigned n = s->trouble->name_spaces > 0 ? s->trouble->name_spaces : 2;
+	char name_space[2] = { (char)('a' + i % n), 0 };
 	struct err err = ERR_INIT;
 
 	c->stepper = s;
-	c->name_space = i % 2;
+	c->name_space = i % n;
 	c->pid = (int)(1000 + i);
 	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
 	streams_open(c);

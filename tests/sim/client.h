@@ -8,6 +8,7 @@
 #include "tests/sim/stepper.h"
 
 uint64_t model_word0(struct stepper *s, const struct model *m);
+uint64_t model_word1(struct stepper *s, const struct model *m);
 /* Where the descriptor says that the tensor stands. */
 char *model_address(struct stepper *s, const struct model *m);
 /* Writes new bytes under the writer's pin; the oracle knows them. */

@@ -10,11 +10,14 @@
 /* Whatever SIM_STEPS says: a run that is cut short is the same run. */
 #define WITHIN_STEPS 3000u
 #define LAST_STEPS   64u
+#define SHAKEN_STEPS 60u /* in which what was lost is found, and clients die of it */
 
 /* One in four so late that it is found out while what is left is answered. */
 static uint64_t any_step(struct stepper *s)
 {
-	return below(s, 4) ? below(s, WITHIN_STEPS) : WITHIN_STEPS - 1 - below(s, LAST_STEPS);
+	uint64_t within = s->trouble->lose_within > 0 ? s->trouble->lose_within : WITHIN_STEPS;
+
+	return below(s, 4) ? below(s, within) : within - 1 - below(s, LAST_STEPS);
 }
 
 void losses_plan(struct stepper *s)
@@ -65,8 +68,10 @@ void losses_look(struct stepper *s)
 void losses_step(struct stepper *s, uint64_t step)
 {
 	for (unsigned d = 0; d < s->world.shape.hbm; d++)
-		if (s->lose_at[d] == step)
+		if (s->lose_at[d] == step) {
 			world_lose(&s->world, d);
+			s->shaken = SHAKEN_STEPS;
+		}
 	losses_look(s);
 }
 

@@ -38,19 +38,59 @@ static struct world_shape any_shape(uint64_t *state, bool crowded)
 	return shape;
 }
 
+#define ALL UINT64_MAX
+static const struct engine_quota on_gpu[] = {
+	{ .name = "a",
+	  .tier = { [TIER_KIND_HBM] = { KIB(128), KIB(192) },
+		    [TIER_KIND_DRAM] = { 0, ALL },
+		    [TIER_KIND_NVME] = { 0, ALL } } },
+	{ .name = "b",
+	  .tier = { [TIER_KIND_HBM] = { KIB(128), ALL },
+		    [TIER_KIND_DRAM] = { 0, ALL },
+		    [TIER_KIND_NVME] = { 0, ALL } } },
+};
+static const struct engine_quota everywhere[] = {
+	{ .prefix = true,
+	  .tier = { [TIER_KIND_HBM] = { KIB(64), KIB(128) },
+		    [TIER_KIND_DRAM] = { KIB(100), KIB(300) },
+		    [TIER_KIND_NVME] = { KIB(200), KIB(700) } } },
+	{ .name = "b",
+	  .tier = { [TIER_KIND_HBM] = { 0, KIB(100) },
+		    [TIER_KIND_DRAM] = { KIB(64), KIB(200) },
+		    [TIER_KIND_NVME] = { 0, KIB(400) } } },
+};
+#undef ALL
+
+/* What is guaranteed has to be there. */
+static void any_quotas(uint64_t *state, struct world_shape *shape)
+{
+	if (shape->hbm == 0 || shape->nvme == 0 || (shape->zone && shape->slabs) ||
+	    !one_in(state, 3))
+		return;
+	shape->quotas =
+		shape->zone || (!shape->slabs && one_in(state, 2)) ? on_gpu : everywhere;
+	shape->quota_count = 2;
+}
+
+static bool can_meet(enum fault_kind kind, enum tier_kind tier)
+{
+	return fault_rules[kind].simulated && (fault_rules[kind].tiers & 1u << tier) != 0;
+}
+
 /* One kind of fault often, or several now and then; those of other tiers stay away. */
 static void any_faults(uint64_t *state, enum tier_kind tier, struct fault_config *c)
 {
 	bool one = one_in(state, 2);
-	enum fault_kind only = 1 + (enum fault_kind)draw(state, FAULT_COUNT - 1);
+	enum fault_kind only;
 
+	do
+		only = 1 + (enum fault_kind)draw(state, FAULT_COUNT - 1);
+	while (!can_meet(only, tier));
 	for (enum fault_kind kind = FAULT_NONE + 1; kind < FAULT_COUNT; kind++) {
 		uint32_t most = kind == FAULT_LOST || kind == FAULT_ROT ? 25 : 60;
 
-		if (!fault_rules[kind].simulated || (fault_rules[kind].tiers & 1u << tier) == 0 ||
-		    (one && kind != only))
-			continue;
-		c->share[kind - 1] = (uint32_t)draw(state, (one ? 6 : 1) * most);
+		if (can_meet(kind, tier) && (!one || kind == only))
+			c->share[kind - 1] = (uint32_t)draw(state, (one ? 6 : 1) * most);
 	}
 	c->late_ns = 1 + draw(state, 200 * NS_PER_MS);
 	c->after = one_in(state, 2) ? 0 : draw(state, 100);
@@ -60,6 +100,7 @@ static void any_trouble(uint64_t *state, struct stepper_trouble *t)
 {
 	t->crowded = one_in(state, 10);
 	t->shape = any_shape(state, t->crowded);
+	any_quotas(state, &t->shape);
 	t->flicker = one_in(state, 16);
 	t->losses = t->shape.hbm > 0 && one_in(state, 4);
 	t->discards = one_in(state, 3);

@@ -12,6 +12,8 @@
 #include "tests/sim/client.h"
 #include "tests/sim/flicker.h"
 #include "tests/sim/losses.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/plan.h"
 #include "tests/sim/streams.h"
 
 static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
@@ -44,7 +46,8 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 				    .model = model,
 				    .handle = m->handle,
 				    .place = place,
-				    .access = access };
+				    .access = access,
+				    .word1 = model_word1(c->stepper, m) };
 }
 
 static void pin_all(struct client *c, const struct want *w)
@@ -96,6 +99,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(result != -EDQUOT || c->stepper->trouble->shape.quota_count > 0);
 	ASSERT(result != -EIO || c->stepper->trouble->faults ||
 	       c->stepper->trouble->mapped_faults || c->stepper->trouble->losses);
+	c->stepper->broken += result == -EIO;
 	losses_check_answer(c->stepper, w, result, text);
 	c->stepper->completions++;
 	c->stepper->errors += result < 0;
@@ -128,7 +132,7 @@ static uint64_t any_size(struct stepper *s)
 
 static void do_create(struct stepper *s, struct client *c)
 {
-	unsigned slot = (unsigned)below(s, MODELS);
+	unsigned slot = (unsigned)below(s, s->trouble->models ? s->trouble->models : MODELS);
 	struct model *m = &s->models[slot];
 	struct engine_spec spec = { .class_ = (uint8_t)below(s, 5), .ndim = 1 };
 	struct err err = ERR_INIT;
@@ -194,6 +198,8 @@ static void do_acquire(struct stepper *s, struct client *c)
 	w->n = 1 + (below(s, 4) == 0) * below(s, BATCH);
 	w->place = any_place(s);
 	w->access = accesses[below(s, ARRAY_SIZE(accesses))];
+	if (s->trouble->discards && below(s, 2))
+		w->access = ACCESS_WRITE | ACCESS_DISCARD;
 	for (size_t i = 0; i < w->n; i++) {
 		struct model *m = any_live(s, &w->model[i]);
 
@@ -323,17 +329,21 @@ static void do_physical(struct stepper *s)
 
 static struct {
 	uint64_t seed, step;
-	const char *policy;
+	const char *policy, *command;
 	struct engine *engine;
 } where;
 
 static void say_where(void *ctx)
 {
-	fprintf(stderr,
-		"sim: failed at step %llu; again with SIM_SEED=%llu SIM_STEPS=%llu SIM_POLICY=%s\n",
+	fprintf(stderr, "sim: failed at step %llu; again with SIM_SEED=%llu SIM_STEPS=%llu",
 		(unsigned long long)where.step, (unsigned long long)where.seed,
-		(unsigned long long)where.step + 1, where.policy);
-	engine_dump(where.engine, STDERR_FILENO);
+		(unsigned long long)where.step + 1);
+	if (where.command != NULL)
+		fprintf(stderr, " %s\n", where.command);
+	else
+		fprintf(stderr, " SIM_POLICY=%s\n", where.policy);
+	if (where.engine != NULL)
+		engine_dump(where.engine, STDERR_FILENO);
 }
 
 static void do_kill(struct stepper *s, unsigned i)
@@ -353,16 +363,30 @@ static void do_kill(struct stepper *s, unsigned i)
 	s->clients[i] = client_new(s, i);
 }
 
+/* What happens next, of a thousand: see do_something(). */
+static uint64_t any_action(struct stepper *s)
+{
+	static const uint16_t first[STEPPER_FAVOURS + 1] = { 0,   60,  75,  300, 450, 500, 515,
+							     560, 577, 587, 593, 700, 1000 };
+	unsigned favour = s->trouble->favour;
+
+	if (favour == 0 || below(s, 3) > 0)
+		return below(s, 1000);
+	return first[favour - 1] + below(s, first[favour] - first[favour - 1]);
+}
+
 static void do_something(struct stepper *s)
 {
 	unsigned i = (unsigned)below(s, CLIENTS);
 	struct client *c = s->clients[i];
-	uint64_t dice = below(s, 1000);
+	uint64_t dice = any_action(s);
 
 	/* A stopped one asks for nothing, but what it has begun goes on. */
 	if (c->stopped && (dice < 300 || (dice >= 450 && dice < 577)))
 		dice = dice < 20 ? 576 : 300 + below(s, 150);
 	streams_step(c);
+	if (s->shaken > 0 && s->shaken-- % 4 == 0)
+		dice = c->stopped || below(s, 2) ? 576 : 60;
 	if (s->trouble->crowded && !c->stopped && below(s, 8) == 0)
 		do_create(s, c);
 	else if (dice < 60)
@@ -397,6 +421,7 @@ static void do_something(struct stepper *s)
 		world_finish_one(&s->world);
 	do_pin(s, s->clients[i]); /* not c: it may have been killed */
 	engine_check(s->world.engine);
+	oracle_look(s);
 }
 
 static bool idle(const struct stepper *s)
@@ -452,7 +477,7 @@ static void read_back(struct stepper *s)
 
 	for (unsigned i = 0; i < MODELS; i++) {
 		struct model *m = &s->models[i];
-		uint64_t before = s->hits, lost = s->lost;
+		uint64_t before = s->hits, excused = s->lost + (s->world.rotten ? s->broken : 0);
 
 		if (!m->live)
 			continue;
@@ -468,7 +493,8 @@ static void read_back(struct stepper *s)
 				       PROTOCOL_PLACE_HOST, ACCESS_READ, ENGINE_NEVER,
 				       s->world.now_ns);
 			drain(s);
-			ASSERT(s->hits == before + 1 || s->lost == lost + 1);
+			ASSERT(s->hits == before + 1 ||
+			       s->lost + (s->world.rotten ? s->broken : 0) > excused);
 			continue;
 		}
 		for (uint64_t at = 0; at < m->bytes; at += WORLD_BLOCK) {
@@ -488,8 +514,7 @@ static void read_back(struct stepper *s)
 
 static void finish(struct stepper *s)
 {
-	s->world.fail_permille = s->world.fail_mapped_permille = s->world.refuse_permille = 0;
-	s->world.physical_bytes = UINT64_MAX;
+	world_heal(&s->world);
 	drain(s);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		if (s->clients[i]->stopped)
@@ -524,17 +549,19 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 				      .submit = world_submit,
 				      .complete = on_complete,
 				      .holder_gone = client_gone,
+				      .reached = coverage_reached,
 				      .slab_unmap = client_slab_unmap };
 
-	world_open(&s->world, seed, trouble->shape, policy, &hooks);
 	where.seed = seed;
-	where.policy = policy->name;
+	where.policy = policy != NULL ? policy->name : "mixed";
+	where.command = trouble->command;
+	where.engine = NULL;
+	where.step = 0;
+	world_open(&s->world, seed, trouble->shape, policy, &hooks);
 	where.engine = s->world.engine;
 	check_set_panic_hook(say_where, NULL);
 	s->trouble = trouble;
-	s->world.fail_permille = trouble->faults ? 50 : 0;
-	s->world.refuse_permille = trouble->faults ? 100 : 0;
-	s->world.fail_mapped_permille = trouble->mapped_faults ? 20 : 0;
+	plan_faults(trouble, &s->world);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		s->clients[i] = client_new(s, i);
 	if (trouble->flicker)
@@ -551,7 +578,7 @@ void stepper_run(uint64_t seed, uint64_t steps, const struct policy_ops *policy,
 	free(flicker);
 	printf("sim: seed %llu, %s: %llu xfers, %llu hits, %llu answers, %llu of them errors, "
 	       "%llu early, %llu views that failed, %llu times lost\n",
-	       (unsigned long long)seed, policy->name, (unsigned long long)s->world.finished,
+	       (unsigned long long)seed, where.policy, (unsigned long long)s->world.finished,
 	       (unsigned long long)s->hits, (unsigned long long)s->completions,
 	       (unsigned long long)s->errors, (unsigned long long)s->grants,
 	       (unsigned long long)s->marks, (unsigned long long)s->lost);

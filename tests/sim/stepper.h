@@ -6,6 +6,7 @@
 #ifndef TIERD_TESTS_SIM_STEPPER_H
 #define TIERD_TESTS_SIM_STEPPER_H
 
+#include "tests/sim/coverage.h"
 #include "tests/sim/world.h"
 
 #define CLIENTS  3u
@@ -47,6 +48,7 @@ struct view {
 	unsigned model;
 	struct wire_handle handle;
 	uint8_t place, access;
+	uint64_t word1; /* where it stood when it was pinned */
 	/* acquire_on: its stream waits for the token's fence */
 	uint64_t token;
 	bool arriving, failed;
@@ -81,7 +83,10 @@ struct stepper {
 	struct model models[MODELS];
 	const struct stepper_trouble *trouble;
 	uint64_t lose_at[2]; /* steps at which GPUs fall off */
+	uint64_t shaken;     /* steps for which clients die of that */
 	uint64_t completions, hits, errors, names, grants, marks, lost;
+	uint64_t broken; /* answers of -EIO */
+	unsigned looked; /* model that the oracle has looked at */
 };
 
 /* What a run meets besides its seed. */
@@ -90,9 +95,20 @@ struct stepper_trouble {
 	bool faults;        /* nvme fails now and then, and there is no memory for slabs */
 	bool mapped_faults; /* so do hbm and dram */
 	bool losses;        /* GPUs fall off for good */
+	uint64_t lose_within; /* so many steps; 0: 3000 */
+	bool discards;      /* most writers give up the old bytes */
 	bool crowded;       /* tensors of any size, of all that is admitted */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
+	/* Shares of these beside those that the flags above stand for. */
+	struct fault_config fault[TIER_KINDS];
+	unsigned models;      /* tensors at most; 0: MODELS */
+	unsigned name_spaces; /* 0: 2 */
+	unsigned favour;      /* 0: none; else a kind of action that is taken more often */
+	const char *command;  /* what repeats it, without variables; NULL: see check_engine.c */
 };
+
+/* Kinds of action that a run may favour: 1 to this. */
+#define STEPPER_FAVOURS 12u
 
 /* `steps` actions by seed, then everything is healed, read back, compared and destroyed. Aborts (by
  * ASSERT, after saying seed and step) on any difference. */

@@ -58,6 +58,7 @@ void streams_enter(struct client *c, unsigned model, const struct want *w)
 			    .handle = m->handle,
 			    .place = w->place,
 			    .access = w->access,
+			    .word1 = model_word1(c->stepper, m),
 			    .token = w->token,
 			    .arriving = true,
 			    .was_fuzzy = was_fuzzy,
@@ -90,8 +91,10 @@ static void arrive(struct client *c, struct view *v)
 
 	v->arriving = false;
 	trace(c, m, "arrives");
-	if (!same_tensor(m, v->handle))
+	if (!same_tensor(m, v->handle)) {
+		v->failed = true; /* destroyed: the oracle knows no bytes of it */
 		return;
+	}
 	ASSERT(word0_place(word0) == v->place);
 	if (word0_state(word0) == STATE_FAILED) {
 		view_failed(c, v, m);

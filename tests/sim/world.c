@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "tests/sim/coverage.h"
 
 uint64_t world_random(struct world *w)
 {
@@ -78,6 +79,7 @@ static void open_device(struct world *w, enum tier_kind kind, uint64_t bytes, un
 		d->tier.base.host_base = d->memory;
 	if (w->shape.slabs)
 		open_slabs(d);
+	w->fault[w->device_count - 1].config = &w->fault_config[kind];
 	snprintf(d->tier.base.name, sizeof(d->tier.base.name), "%s%u", tier_kind_name(kind),
 		 number);
 }
@@ -102,21 +104,45 @@ static void open_table(struct world *w)
 	w->descriptors = (struct descriptor *)((char *)w->table + TABLE_HEADER_BYTES);
 }
 
-static void open_policy(struct world *w, const struct policy_ops *policy)
+static void open_policies(struct world *w, const struct policy_ops *policy,
+			  struct engine_params *params)
 {
 	struct err err = ERR_INIT;
+	unsigned n = 0;
 
-	w->policy_config = zeros(policy->config_size + 1);
-	w->policy_rows = policy->rows;
-	ASSERT(config_load_text(policy->rows, "defaults", "{}", 2, w->policy_config, &err) == 0);
+	while (policy_all[n] != NULL)
+		n++;
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+		const struct policy_ops *ops =
+			policy != NULL ? policy : policy_all[world_below(w, n)];
+
+		w->policy[c] = ops;
+		w->policy_config[c] = zeros(ops->config_size + 1);
+		ASSERT(config_load_text(ops->rows, "defaults", "{}", 2, w->policy_config[c],
+					&err) == 0);
+		params->class_[c] = (struct engine_class){ ops, w->policy_config[c], 1000 };
+	}
+}
+
+static void close_policies(struct world *w)
+{
+	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
+		config_free(w->policy[c]->rows, w->policy_config[c]);
+		free(w->policy_config[c]);
+	}
 }
 
 void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 		const struct policy_ops *policy, const struct engine_hooks *hooks)
 {
+	unsigned slots = shape.staging_slots > 0 ? shape.staging_slots : 8;
+	struct engine_watermark mark = shape.watermark.high_permille > 0
+					       ? shape.watermark
+					       : (struct engine_watermark){ 950, 850 };
 	struct engine_params params = { .tensors = WORLD_TENSORS,
-					.staging_bytes = 8 * WORLD_BLOCK,
-					.linger_ns = 50 * NS_PER_MS,
+					.staging_bytes = slots * WORLD_BLOCK,
+					.linger_ns = shape.linger_ns > 0 ? shape.linger_ns
+									 : 50 * NS_PER_MS,
 					.hooks = *hooks };
 	struct err err = ERR_INIT;
 
@@ -126,7 +152,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	w->now_ns = NS_PER_S;
 	w->refuse_result = -ENOMEM;
 	open_table(w);
-	open_policy(w, policy);
+	open_policies(w, policy, &params);
 	w->shape = shape;
 	open_devices(w);
 	w->stats = zeros(sizeof(*w->stats));
@@ -145,12 +171,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	for (unsigned i = 0; i < w->device_count; i++)
 		params.devices[i] = &w->devices[i].tier;
 	for (unsigned k = 0; k < TIER_KINDS; k++)
-		params.watermark[k] = (struct engine_watermark){ 950, 850 };
-	for (unsigned c = 0; c < ENGINE_CLASSES; c++) {
-		params.class_[c].policy = policy;
-		params.class_[c].policy_config = w->policy_config;
-		params.class_[c].overcommit_permille = 1000;
-	}
+		params.watermark[k] = mark;
 	ASSERT(engine_create(&params, &w->engine, &err) == 0);
 }
 
@@ -158,8 +179,7 @@ void world_close(struct world *w)
 {
 	ASSERT(w->flying == 0);
 	engine_destroy(w->engine);
-	config_free(w->policy_rows, w->policy_config);
-	free(w->policy_config);
+	close_policies(w);
 	for (unsigned i = 0; i < w->device_count; i++)
 		free(w->devices[i].memory);
 	free(w->table);
@@ -205,7 +225,7 @@ void world_submit(void *ctx, unsigned device, struct xfer *x)
 
 	check_xfer(w, device, x);
 	ASSERT(w->flying < WORLD_FLIGHT);
-	w->flight[w->flying++] = (struct flight){ x, device };
+	w->flight[w->flying++] = (struct flight){ .x = x, .device = device };
 }
 
 void world_lose(struct world *w, unsigned device)
@@ -280,7 +300,7 @@ static void perform(struct world *w, struct xfer *x, struct world_device *d)
 	}
 }
 
-/* Whether this one is to fail, by the seed. */
+/* Whether this one is to fail, where a test says how often. */
 static bool fails(struct world *w, const struct flight *f)
 {
 	if (w->devices[f->device].tier.base.kind == TIER_KIND_NVME)
@@ -289,33 +309,122 @@ static bool fails(struct world *w, const struct flight *f)
 	       world_below(w, 1000) < w->fail_mapped_permille;
 }
 
-bool world_finish_one(struct world *w)
-{
-	struct flight f;
-	unsigned i;
+/* ---- faults by seed, as tiers meet them ---- */
 
-	if (w->flying == 0)
-		return false;
-	i = (unsigned)world_below(w, w->flying);
-	f = w->flight[i];
-	w->flight[i] = w->flight[--w->flying];
-	if (fails(w, &f)) {
-		f.x->result = world_below(w, 2) ? -EIO : -ENOSPC;
-		snprintf(f.x->cause, sizeof(f.x->cause), "injected");
-		w->failed++;
-	} else if (w->devices[f.device].lost) {
-		f.x->result = -ENODEV;
-		snprintf(f.x->cause, sizeof(f.x->cause), "the device is gone");
-	} else if (f.x->op >= XFER_BACK) {
-		perform_slab(w, f.x, &w->devices[f.device]);
+static struct fault_decision decide(struct world *w, const struct flight *f)
+{
+	struct fault_decision d = { .kind = FAULT_NONE };
+	struct world_device *device = &w->devices[f->device];
+
+	/* What a driver does behind its device is not harmed. */
+	if (f->decided || device->lost || f->x->op > XFER_BACK)
+		return d;
+	d = fault_decide(&w->fault[f->device], f->x->op, f->x->op == XFER_SYNC ? 0 : f->x->bytes);
+	if (d.kind != FAULT_NONE)
+		coverage_fault(d.kind, device->tier.base.kind, f->x->op, d.error == 0 || d.after);
+	return d;
+}
+
+static void do_it(struct world *w, struct flight *f, uint64_t bytes)
+{
+	struct xfer part = *f->x;
+
+	check_xfer(w, f->device, f->x);
+	if (f->x->op >= XFER_BACK) {
+		perform_slab(w, f->x, &w->devices[f->device]);
+	} else if (bytes == f->x->bytes) {
+		perform(w, f->x, &w->devices[f->device]);
 	} else {
-		check_xfer(w, f.device, f.x);
-		perform(w, f.x, &w->devices[f.device]);
+		part.bytes = bytes;
+		perform(w, &part, &w->devices[f->device]);
+	}
+}
+
+static void fail(struct world *w, struct xfer *x, int result)
+{
+	x->result = result;
+	snprintf(x->cause, sizeof(x->cause), "injected %d", -result);
+	w->failed++;
+}
+
+/* A fault that is no error yet: bytes that are wrong, or of which some are missing. */
+static void harm(struct world *w, struct flight *f, const struct fault_decision *d)
+{
+	struct xfer *x = f->x;
+	bool cut = d->kind == FAULT_SHORT_READ || d->kind == FAULT_SHORT_WRITE;
+
+	if (!cut || d->bytes > 0)
+		do_it(w, f, cut ? d->bytes : x->bytes);
+	if (cut) {
+		fail(w, x, -EIO);
+	} else if (d->kind == FAULT_CORRUPT) {
+		((unsigned char *)x->host)[d->where] ^= 0x40;
+		fail(w, x, -EBADMSG);
+	} else if (d->kind == FAULT_ROT) {
+		w->devices[f->device].memory[x->offset + d->where] ^= 0x40;
+		w->rotten++;
+	}
+}
+
+static void finish(struct world *w, struct flight *f, const struct fault_decision *d)
+{
+	if (fails(w, f)) {
+		fail(w, f->x, world_below(w, 2) ? -EIO : -ENOSPC);
+	} else if (w->devices[f->device].lost) {
+		f->x->result = -ENODEV;
+		snprintf(f->x->cause, sizeof(f->x->cause), "the device is gone");
+	} else if (d->error < 0) {
+		if (d->after)
+			do_it(w, f, f->x->bytes);
+		fail(w, f->x, d->error);
+	} else {
+		harm(w, f, d);
 	}
 	w->finished++;
 	w->now_ns += NS_PER_US;
-	engine_xfer_done(w->engine, f.x, w->now_ns);
+	engine_xfer_done(w->engine, f->x, w->now_ns);
+}
+
+/* Any of those that are due; w->flying: there is none. */
+static unsigned any_due(struct world *w)
+{
+	unsigned first = w->flying > 0 ? (unsigned)world_below(w, w->flying) : 0;
+
+	for (unsigned n = 0; n < w->flying; n++)
+		if (w->flight[(first + n) % w->flying].due_ns <= w->now_ns)
+			return (first + n) % w->flying;
+	return w->flying;
+}
+
+bool world_finish_one(struct world *w)
+{
+	unsigned i = any_due(w);
+	struct fault_decision d;
+	struct flight f;
+
+	if (i == w->flying)
+		return false;
+	f = w->flight[i];
+	d = decide(w, &f);
+	if (d.delay_ns > 0) {
+		w->flight[i].decided = true;
+		w->flight[i].due_ns =
+			d.delay_ns == FAULT_NEVER ? FAULT_NEVER : w->now_ns + d.delay_ns;
+		return true;
+	}
+	w->flight[i] = w->flight[--w->flying];
+	finish(w, &f, &d);
 	return true;
+}
+
+void world_heal(struct world *w)
+{
+	w->fail_permille = w->fail_mapped_permille = w->refuse_permille = 0;
+	w->physical_bytes = UINT64_MAX;
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		w->fault_config[kind] = (struct fault_config){ 0 };
+	for (unsigned i = 0; i < w->flying; i++)
+		w->flight[i].due_ns = 0;
 }
 
 void world_turn(struct world *w, uint64_t ns)

@@ -7,6 +7,7 @@
 #define TIERD_TESTS_SIM_WORLD_H
 
 #include "daemon/engine/engine.h"
+#include "tiers/fault.h"
 
 #define WORLD_TENSORS 256u
 #define WORLD_HBM     KIB(256)
@@ -30,6 +31,10 @@ struct world_shape {
 	bool zone;          /* dram has one, of WORLD_ZONE */
 	const struct engine_quota *quotas; /* a row a namespace */
 	unsigned quota_count;
+	/* 0: 8 slots of staging, 95 % and 85 %, 50 ms. */
+	unsigned staging_slots;
+	struct engine_watermark watermark;
+	uint64_t linger_ns;
 };
 
 struct world_device {
@@ -43,6 +48,8 @@ struct world_device {
 struct flight {
 	struct xfer *x;
 	unsigned device;
+	bool decided;    /* its fault was that it is late; it comes back whole */
+	uint64_t due_ns; /* not before; FAULT_NEVER: it is lost, until world_heal() */
 };
 
 struct world {
@@ -50,14 +57,16 @@ struct world {
 	struct table_header *table;
 	struct descriptor *descriptors;
 	struct stats_page *stats;
-	void *records, *staging, *policy_config;
-	const struct config_row *policy_rows;
+	void *records, *staging, *policy_config[ENGINE_CLASSES];
+	const struct policy_ops *policy[ENGINE_CLASSES];
 	struct world_shape shape;
 	struct world_device devices[WORLD_DEVICES]; /* hbm, dram, nvme, in this order */
 	unsigned device_count;
 	struct flight flight[WORLD_FLIGHT];
 	unsigned flying;
 	uint64_t now_ns, random;
+	struct fault_config fault_config[TIER_KINDS]; /* by seed; see tiers/fault.h */
+	struct fault_state fault[WORLD_DEVICES];
 	uint32_t fail_permille; /* of xfers of nvme */
 	/* Of all slabs of an hbm device, and how often there is no memory though there should be.
 	 */
@@ -67,17 +76,20 @@ struct world {
 	unsigned refusals;             /* each has another sentence */
 	uint32_t fail_mapped_permille; /* of those of hbm and dram */
 	uint64_t finished, failed;
+	uint64_t rotten; /* writes after which reads find other bytes */
 };
 
-/* `policy`: of all classes. Aborts when it cannot be made. */
+/* `policy`: of all classes; NULL: one for each, by the seed. Aborts when it cannot be made. */
 void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 		const struct policy_ops *policy, const struct engine_hooks *hooks);
 void world_close(struct world *w);
 
 uint64_t world_random(struct world *w);
 uint64_t world_below(struct world *w, uint64_t n);
-/* Finishes one xfer, any of those in flight; false: there is none. */
+/* Finishes one xfer, any of those in flight that are due; false: there is none. */
 bool world_finish_one(struct world *w);
+/* Nothing fails any more, and what was lost comes back late. */
+void world_heal(struct world *w);
 /* Moves the clock and lets the engine have its turn. */
 void world_turn(struct world *w, uint64_t ns);
 /* A GPU falls off: the next xfer there says so. */
