@@ -281,6 +281,8 @@ int domain_start(struct domain *d, struct loop *loop, struct err *err)
 	d->served.engine = d->engine;
 	d->served.segments = &d->segments;
 	devices_tell(&d->devices, segments_stats(&d->segments));
+	snprintf(segments_stats(&d->segments)->domain, sizeof(segments_stats(&d->segments)->domain),
+		 "%s", d->share.name);
 	return 0;
 }
 

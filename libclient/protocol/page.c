@@ -71,6 +71,8 @@ void page_read(const struct stats_page *from, struct page *ret)
 	memcpy(ret->chosen, from->chosen, sizeof(ret->chosen));
 	for (size_t i = 0; i < sizeof(ret->chosen) / sizeof(ret->chosen[0]); i++)
 		ret->chosen[i][sizeof(ret->chosen[i]) - 1] = '\0';
+	memcpy(ret->domain, from->domain, sizeof(ret->domain));
+	ret->domain[sizeof(ret->domain) - 1] = '\0';
 }
 
 size_t page_device_bytes(const struct page *p, unsigned device)

@@ -34,6 +34,7 @@ struct page {
 	uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS];
 	uint64_t class_stall_ns[STATS_CLASSES];
 	char chosen[STATS_DEVICES][128]; /* each ended by NUL */
+	char domain[64];                 /* and so is this */
 };
 
 /* Consistent, but for a daemon that died inside an update: then each number is right by itself. */

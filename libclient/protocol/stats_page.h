@@ -104,6 +104,7 @@ struct stats_page {
 	_Atomic uint64_t moves[STATS_CLASSES][STATS_TIERS][STATS_TIERS]; /* class, from, to */
 	_Atomic uint64_t class_stall_ns[STATS_CLASSES];
 	char chosen[STATS_DEVICES][128]; /* what probing chose, a line a device; "" ends */
+	char domain[64];                 /* the name of the domain that all this is of */
 };
 
 #endif

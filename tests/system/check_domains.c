@@ -197,6 +197,7 @@ static void root_looks(const char *name, unsigned tensors)
 
 	ck_assert_int_eq(admin_open(s->socket, "look", name, &t), 0);
 	ck_assert_uint_eq(tensors_seen(t), tensors);
+	ck_assert_str_eq(admin_stats_page(t)->domain, name);
 	ck_assert_uint_eq(atomic_load(&admin_stats_page(t)->clients), name[0] == 'r' ? 2 : 1);
 	tierd_close(t);
 }

@@ -151,6 +151,7 @@ void sample_json(struct json *j, const struct sample *s)
 {
 	const struct page *p = &s->last;
 
+	json_name(j, "domain", p->domain, strlen(p->domain));
 #define X(name, unit, kind, help) json_u64(j, #name, p->name);
 	STATS_SCALARS(X)
 #undef X
