@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -215,8 +216,45 @@ START_TEST(sizes_that_are_not_there_fail)
 }
 END_TEST
 
+#ifdef HAVE_CUDA
+#define CUDA_CONFIG                                \
+	"tensors: 4Ki\n"                           \
+	"tiers:\n"                                 \
+	"  dram: {size: 16MiB, huge_pages: off}\n" \
+	"  hbm: {backend: cuda, size: 64MiB%s}\n"
+
+static void doctor_of_gpus(int status, const char *devices)
+{
+	char config[256];
+
+	snprintf(config, sizeof(config), CUDA_CONFIG, devices);
+	system_prepare(s, config);
+	ck_assert_int_eq(doctor(), status);
+	system_stop(s);
+}
+#endif
+
+START_TEST(gpus_are_looked_at_as_they_will_be_used)
+{
+#ifdef HAVE_CUDA
+	setenv("TIERD_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+	doctor_of_gpus(1, "");
+	expect_line("fail", "cuda", "looked for /nonexistent/libcuda.so.1");
+	expect_line("fail", "cuda", "to mend: an NVIDIA driver");
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	doctor_of_gpus(0, "");
+	expect_line("ok", "cuda", "driver of CUDA 13.0, 2 GPUs of the configuration");
+	expect_line("ok", "gpu", "0: ");
+	expect_line("ok", "gpu", "exports its memory by descriptor");
+	doctor_of_gpus(1, ", devices: [5]");
+	expect_line("fail", "cuda", "there is no GPU '5'");
+#endif
+}
+END_TEST
+
 UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
 	  io_uring_that_a_filter_refuses_fails, few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
-	  sizes_that_are_not_there_fail)
+	  sizes_that_are_not_there_fail, gpus_are_looked_at_as_they_will_be_used)

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "libclient/protocol/explain.h"
 #include "tests/unit/fake_daemon.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/json.h"
@@ -142,12 +143,59 @@ static size_t put_record(char *to, uint32_t index)
 	return bytes;
 }
 
+/* What is wrong with the answers about one tensor and about waiters. */
+static enum { RIGHT, CUT_SHORT, TOO_LONG } wrong;
+static uint64_t waits_next; /* where WAITS says to go on, whoever asks */
+
+static size_t put_explain(char *to)
+{
+	struct wire_explain x = { .index = 2,
+				  .generation = 7,
+				  .reasons = EXPLAIN_PINNED | EXPLAIN_TOLD,
+				  .pinners = 3,
+				  .pins_listed = wrong == TOO_LONG ? 9 : 1,
+				  .used_ago_ns = 5,
+				  .used_ago_steps = 4,
+				  .needed_in_ms = UINT64_MAX,
+				  .device = 0xff,
+				  .policy = "lru" };
+	struct wire_pin pin = { .pid = 77, .client = 3, .pins = 2, .write_pins = 1 };
+
+	memcpy(to, &x, sizeof(x));
+	memcpy(to + sizeof(x), &pin, sizeof(pin));
+	return wrong == CUT_SHORT ? sizeof(x) - 8 : sizeof(x) + sizeof(pin);
+}
+
+static size_t put_wait(char *to)
+{
+	struct wire_wait w = { .bytes = wrong == TOO_LONG ? 4096 : 64,
+			       .pid = 78,
+			       .reason = WAIT_FOR_PIN,
+			       .blocker_pid = 77,
+			       .place = 1,
+			       .since_ns = 9,
+			       .name_bytes = 3,
+			       .name_space_bytes = 1,
+			       .client_space_bytes = 1 };
+
+	memcpy(to, &w, sizeof(w));
+	memcpy(to + sizeof(w), "a\x1b\"jk\0\0\0", 8);
+	return wrong == CUT_SHORT ? 40 : 64;
+}
+
 static bool answer(struct fake *f, const struct sq_entry *e)
 {
 	char *payload = f->payloads + e->payload;
 	uint64_t index = e->offset;
 	size_t at = 0;
 
+	if (e->opcode == OP_EXPLAIN || e->opcode == OP_WAITS) {
+		fake_complete(f, e->id, 0, e->opcode == OP_WAITS ? waits_next : 0,
+			      (uint32_t)(e->opcode == OP_EXPLAIN ? put_explain(payload)
+								 : put_wait(payload)),
+			      "");
+		return true;
+	}
 	if (e->opcode == OP_STAT && e->index >= listed) {
 		fake_complete(f, e->id, -ESTALE, 0, 0, "the tensor was destroyed");
 		return true;
@@ -254,6 +302,80 @@ START_TEST(show_finds_names_and_handles)
 }
 END_TEST
 
+START_TEST(why_says_who_pins_it)
+{
+	struct arguments a = { .operand = "layer.2", .json = "" };
+	struct fake f;
+	off_t bytes;
+
+	start(&f, &a, 4);
+	ck_assert_msg(run(why_run, &a, &bytes) == STATUS_OK, "%s", output);
+	ck_assert_ptr_nonnull(strstr(
+		output, "\"device\":null,\"reasons\":[\"PINNED\",\"TOLD\"],\"policy\":\"lru\","
+			"\"needed_in_ms\":null,\"score\":0,\"used_ago_ns\":5,\"used_ago_steps\":4,"
+			"\"move\":null,\"waiters\":0,\"owner_pid\":0,\"held_pid\":0,\"held_ns\":0,"
+			"\"pinners\":3,\"pinned_by\":[{\"pid\":77,\"client\":3,\"pins\":2,"
+			"\"write_pins\":1,\"written\":false,\"waits\":false}]}\n"));
+	fake_stop(&f);
+	a.json = NULL;
+	start(&f, &a, 4);
+	ck_assert_int_eq(run(why_run, &a, &bytes), STATUS_OK);
+	ck_assert_ptr_nonnull(strstr(output, "process 77 (client 3): 2 pins, 1 of them to write"));
+	ck_assert_ptr_nonnull(strstr(output, "and 2 more clients\n"));
+	fake_stop(&f);
+}
+END_TEST
+
+START_TEST(top_names_who_waits_and_steers_no_terminal)
+{
+	struct arguments a = { .once = "", .interval = "0.05" };
+	struct fake f;
+	off_t bytes;
+
+	start(&f, &a, 4);
+	ck_assert_int_eq(run(top_run, &a, &bytes), STATUS_OK);
+	ck_assert_ptr_nonnull(strstr(output, "78 k acquire gpu1  j/a\\x1b\" (0:0): a pin elsewhere "
+					     "of process 77\n"));
+	ck_assert_ptr_null(strchr(output, '\x1b'));
+	fake_stop(&f);
+	a.json = "";
+	start(&f, &a, 4);
+	ck_assert_int_eq(run(top_run, &a, &bytes), STATUS_OK);
+	ck_assert_ptr_nonnull(strstr(output, "\"requests_waiting\":1,\"waits\":[{\"pid\":78,"));
+	ck_assert_ptr_nonnull(strstr(output, "\"tensor\":\"a\\\\x1b\\\"\","));
+	fake_stop(&f);
+}
+END_TEST
+
+/* Of one command, from a daemon that has just been started. */
+static void expect_failure(int (*command)(const struct arguments *), struct arguments *a,
+			   const char *text)
+{
+	struct fake f;
+	off_t bytes;
+
+	start(&f, a, 4);
+	ck_assert_int_eq(run(command, a, &bytes), STATUS_FAILED);
+	ck_assert_ptr_nonnull(strstr(output, "\"errno\":\"EPROTO\""));
+	ck_assert_ptr_nonnull(strstr(output, text));
+	fake_stop(&f);
+}
+
+START_TEST(answers_that_cannot_be_are_errors)
+{
+	struct arguments why = { .operand = "layer.2", .json = "" };
+	struct arguments top = { .once = "", .interval = "0.05", .json = "" };
+
+	for (wrong = CUT_SHORT; wrong <= TOO_LONG; wrong++) {
+		expect_failure(why_run, &why, "a record that cannot be");
+		expect_failure(top_run, &top, "a record that cannot be");
+	}
+	wrong = RIGHT;
+	waits_next = 5; /* for ever */
+	expect_failure(top_run, &top, "goes back");
+}
+END_TEST
+
 START_TEST(show_says_in_json_why_it_failed)
 {
 	struct arguments a = { .operand = "nosuch\"\x01", .json = "" };
@@ -354,5 +476,7 @@ UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  what_only_looks_like_utf8_is_escaped, numbers_keep_their_magnitude,
 	  list_prints_every_tensor_on_a_line, list_prints_json_and_takes_a_namespace,
 	  a_million_tensors_are_listed_in_five_seconds, show_finds_names_and_handles,
-	  show_says_in_json_why_it_failed, status_shows_bytes_rates_and_stalls,
-	  status_without_rates_and_with_every_counter, a_dead_daemon_is_an_error_and_no_hang)
+	  why_says_who_pins_it, top_names_who_waits_and_steers_no_terminal,
+	  answers_that_cannot_be_are_errors, show_says_in_json_why_it_failed,
+	  status_shows_bytes_rates_and_stalls, status_without_rates_and_with_every_counter,
+	  a_dead_daemon_is_an_error_and_no_hang)
