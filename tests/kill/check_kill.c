@@ -71,13 +71,11 @@ static void add_ops(const struct op *from, unsigned n)
 
 static void begin(uint64_t first_span)
 {
-	const char *hbm = getenv("TIERD_TEST_HBM");
-
 	random_state = number("KILL_SEED", 1) * 0x9e3779b97f4a7c15ull | 1;
 	op_count = 0;
 	add_ops(kill_ops, kill_op_count);
 #ifdef HAVE_CUDA
-	if (hbm != NULL && strcmp(hbm, "cuda") == 0)
+	if (getenv("TIERD_TEST_HBM") != NULL && strcmp(getenv("TIERD_TEST_HBM"), "cuda") == 0)
 		add_ops(kill_stream_ops, kill_stream_op_count);
 #endif
 	ck_assert_uint_gt(op_count, 0);
