@@ -364,6 +364,13 @@ static int request_waits(struct ring_request *r, struct err *err)
 	return 0;
 }
 
+static int request_quotas(struct ring_request *r, struct err *err)
+{
+	r->answer_bytes = engine_quotas(r->engine, r->entry.offset, r->scratch->answer,
+					payload_room(r), &r->value);
+	return 0;
+}
+
 static int request_trim(struct ring_request *r, struct err *err)
 {
 	engine_trim(r->engine);
@@ -441,6 +448,7 @@ static const struct request_row rows[] = {
 	[OP_SLAB_GONE] = { "SLAB_GONE", REQUEST_NOTHING, request_slab_gone },
 	[OP_EXPLAIN] = { "EXPLAIN", REQUEST_ROOM, request_explain },
 	[OP_WAITS] = { "WAITS", REQUEST_ROOM, request_waits },
+	[OP_QUOTAS] = { "QUOTAS", REQUEST_ROOM, request_quotas },
 	[OP_SLAB_KEPT] = { "SLAB_KEPT", REQUEST_NOTHING, request_slab_kept },
 };
 

@@ -116,34 +116,61 @@ static int wait_read(const char *from, size_t room, struct admin_wait *ret)
 	return (int)w->bytes;
 }
 
-static int waits_payload(const struct call *c,
-			 int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
+/* Reads one record and hands it on: its bytes, or -EPROTO; what was answered is *ret_rc. */
+typedef int read_record(const char *from, size_t room, const void *each, void *ctx, int *ret_rc);
+
+static int record_of_wait(const char *from, size_t room, const void *each, void *ctx, int *ret_rc)
 {
+	int (*const *call)(void *, const struct admin_wait *) = each;
 	struct admin_wait wait;
+	int n = wait_read(from, room, &wait);
 
-	for (size_t at = 0; at < c->answer.payload_bytes;) {
-		int n = wait_read((const char *)c->payload + at, c->answer.payload_bytes - at,
-				  &wait);
-		int rc;
-
-		if (n < 0)
-			return error_set(EPROTO, "waits answered with a record that cannot be");
-		rc = each(ctx, &wait);
-		if (rc != 0)
-			return rc;
-		at += (size_t)n;
-	}
-	return 0;
+	*ret_rc = n < 0 ? 0 : (*call)(ctx, &wait);
+	return n;
 }
 
-int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
+static int record_of_quota(const char *from, size_t room, const void *each, void *ctx, int *ret_rc)
+{
+	int (*const *call)(void *, const struct admin_quota *) = each;
+	struct admin_quota quota = { 0 };
+	const struct wire_quota *w = &quota.quota;
+
+	if (room < sizeof(*w))
+		return -EPROTO;
+	memcpy(&quota.quota, from, sizeof(*w));
+	if (w->bytes > room || w->bytes % 8 != 0 || w->bytes < sizeof(*w) + w->name_bytes)
+		return -EPROTO;
+	memcpy(quota.name, from + sizeof(*w), w->name_bytes);
+	*ret_rc = (*call)(ctx, &quota);
+	return (int)w->bytes;
+}
+
+static int records_of(const struct call *c, const char *what, read_record *read, const void *each,
+		      void *ctx)
+{
+	int rc = 0;
+
+	for (size_t at = 0; rc == 0 && at < c->answer.payload_bytes;) {
+		int n = read((const char *)c->payload + at, c->answer.payload_bytes - at, each, ctx,
+			     &rc);
+
+		if (n < 0)
+			return error_set(EPROTO, "%s answered with a record that cannot be", what);
+		at += (size_t)n;
+	}
+	return rc;
+}
+
+/* All records of an opcode that says where to go on. */
+static int each_record(struct tierd *t, uint16_t opcode, const char *what, read_record *read,
+		       const void *each, void *ctx)
 {
 	uint64_t next = 0;
 
 	do {
 		uint64_t from = next;
 		struct call c;
-		int rc = request_begin(t, CALL_PAYLOAD, OP_WAITS, &c);
+		int rc = request_begin(t, CALL_PAYLOAD, opcode, &c);
 
 		if (rc < 0)
 			return rc;
@@ -153,15 +180,26 @@ int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait 
 		if (rc < 0)
 			return rc;
 		next = c.answer.value;
-		rc = waits_payload(&c, each, ctx);
+		rc = records_of(&c, what, read, each, ctx);
 		request_end(t, &c);
 		if (rc != 0)
 			return rc;
 		if (next != 0 && next <= from)
-			return error_set(EPROTO, "waits goes back from %llu to %llu",
+			return error_set(EPROTO, "%s goes back from %llu to %llu", what,
 					 (unsigned long long)from, (unsigned long long)next);
 	} while (next != 0);
 	return 0;
+}
+
+int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
+{
+	return each_record(t, OP_WAITS, "waits", record_of_wait, &each, ctx);
+}
+
+int admin_quotas(struct tierd *t, int (*each)(void *ctx, const struct admin_quota *quota),
+		 void *ctx)
+{
+	return each_record(t, OP_QUOTAS, "quotas", record_of_quota, &each, ctx);
 }
 
 int admin_mark(struct tierd *t)

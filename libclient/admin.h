@@ -30,6 +30,13 @@ struct admin_wait {
 };
 /* As admin_list(), for every request in progress. */
 int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait *wait), void *ctx);
+/* What the namespaces of one row have of one device, or of dram or nvme. The name ends with NUL. */
+struct admin_quota {
+	struct wire_quota quota;
+	char name[PROTOCOL_NAME_MAX + 1];
+};
+int admin_quotas(struct tierd *t, int (*each)(void *ctx, const struct admin_quota *quota),
+		 void *ctx);
 /* Peaks begin anew. */
 int admin_mark(struct tierd *t);
 /* The daemon's counters as they are mapped, valid until tierd_close(); read them with relaxed

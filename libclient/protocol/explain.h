@@ -114,4 +114,19 @@ enum wait_reason {
 		WAIT_REASON_COUNT
 };
 
+/* QUOTAS: what the namespaces of one row of `namespaces` have of one device, or of all devices of
+ * dram or of nvme together. Followed by the row's name without its star, padded to 8 bytes. */
+struct wire_quota {
+	uint32_t bytes; /* of this record with its name and padding */
+	uint8_t device; /* an index of the stats page; of several the first */
+	uint8_t name_bytes;
+	uint8_t prefix; /* 1: all whose names begin so */
+	uint8_t others; /* 1: those without a row, together */
+	uint64_t used_bytes;
+	uint64_t guarantee_bytes;
+	uint64_t limit_bytes; /* UINT64_MAX: the tier's size alone */
+	uint64_t sure_bytes;  /* what one request may ask for, and create counts on */
+};
+static_assert(sizeof(struct wire_quota) == 40, "");
+
 #endif

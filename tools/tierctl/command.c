@@ -60,6 +60,11 @@ const struct command command_all[] = {
 	  "peak\" is what each class had in the tier when that held the most; \"own highest\" is\n"
 	  "the class's own, at whatever time.",
 	  OPTION_M, peak_run },
+	{ "quotas", NULL, "what jobs have of each tier, and may have",
+	  "A line for each row of `namespaces` and each GPU, dram and nvme; first come those that\n"
+	  "have no row, together. \"sure\" is what can be asked for whatever others use: the\n"
+	  "limit, or the tier less what is guaranteed to others. With --json, one object a line.",
+	  0, quotas_run },
 	{ "evict", "[PATTERN]", "how many tensors were told that they are not needed soon",
 	  "A hint: their policies let them go before others, and what is dirty is written back\n"
 	  "now. PATTERN is of shell wildcards, against NAME and NAMESPACE/NAME. Only root may "

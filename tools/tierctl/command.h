@@ -77,6 +77,7 @@ struct command {
 extern const struct command command_all[];
 
 int status_run(const struct arguments *a);
+int quotas_run(const struct arguments *a);
 int list_run(const struct arguments *a);
 int show_run(const struct arguments *a);
 int why_run(const struct arguments *a);
