@@ -3,12 +3,16 @@
  * What an operator finds out with tierctl about a tierd that is at work: who waits for whom, why a
  * tensor stays, what leaks, what was there at the peak.
  */
+#define _GNU_SOURCE /* setgroups */
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,6 +271,46 @@ START_TEST(evict_writes_back_what_the_pattern_names)
 }
 END_TEST
 
+/* ---- cores ---- */
+
+#define NOBODY 65534u
+
+static void drop_to_nobody(void)
+{
+	if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+		_exit(99);
+}
+
+/* To whom the kernel gives the files of a daemon of a plain user: to root unless it is dumpable. */
+static uid_t owner_of_daemon(const char *more)
+{
+	char config[1024], path[64];
+	struct stat st;
+
+	snprintf(config, sizeof(config), "%s%s", CONFIG, more);
+	system_prepare(s, config);
+	ck_assert_int_eq(chown(s->directory, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(chown(s->nvme, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(chown(s->config, NOBODY, NOBODY), 0);
+	ck_assert_int_eq(close(creat(s->log, 0600)), 0);
+	s->before_exec = drop_to_nobody;
+	system_launch(s);
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)s->pid);
+	ck_assert_int_eq(stat(path, &st), 0);
+	system_stop(s);
+	return st.st_uid;
+}
+
+START_TEST(a_daemon_is_dumpable_only_where_that_is_configured)
+{
+	if (geteuid() != 0)
+		return;
+	ck_assert_uint_eq(owner_of_daemon(""), 0);
+	ck_assert_uint_eq(owner_of_daemon("core_dumps: true\n"), NOBODY);
+}
+END_TEST
+
 UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_waits_for_whom,
 	  top_goes_on_until_it_is_ended, leaks_finds_what_was_planted_and_nothing_else,
-	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names)
+	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
+	  a_daemon_is_dumpable_only_where_that_is_configured)
