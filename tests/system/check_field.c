@@ -2,7 +2,7 @@
  *
  * What went wrong with other projects in the field, tried on a real tierd: bytes of others in
  * recycled memory, clean data written again, one read for many askers, names that collide, files
- * that fill the disk, fragmentation.
+ * that fill the disk, fragmentation, slow devices, what many tensors cost.
  */
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -383,16 +384,17 @@ END_TEST
 /* Every ring of k slots over n layers, the slots being what hbm has room for. */
 START_TEST(prefetch_rings_of_any_length_give_the_right_layer)
 {
-	tierd_tensor h[9];
+	const unsigned layers = getenv("TIERD_TEST_LONG") ? 17 : 9;
+	tierd_tensor h[17];
 	struct tierd *t;
 
 	system_start(s, CONFIG);
 	t = connected("a");
-	for (unsigned i = 0; i < 9; i++)
+	for (unsigned i = 0; i < layers; i++)
 		fill(t, h[i] = make(t, NULL, MIB(1) - 7), TIERD_HOST, (int)i + 1);
-	for (unsigned n = 1; n <= 9; n++)
+	for (unsigned n = 1; n <= layers; n++)
 		for (unsigned k = 1; k <= n; k++)
-			for (unsigned at = 0; at < 2 * n; at++) {
+			for (unsigned at = 0; at < 3 * n; at++) {
 				ck_assert_int_eq(tierd_prefetch(t, &h[(at + k) % n], 1, 0), 0);
 				expect(t, h[at % n], 0, (int)(at % n) + 1);
 			}
@@ -430,10 +432,157 @@ START_TEST(everything_that_was_stored_is_found)
 }
 END_TEST
 
+/* All of it is read and written each step, and dram holds half: what changed once goes down once.
+ */
+START_TEST(a_change_is_written_once)
+{
+	enum { STEPS = 8, MANY = 16 };
+	tierd_tensor h[MANY];
+	struct tierd *t;
+	uint64_t written;
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned i = 0; i < MANY; i++)
+		h[i] = make(t, NULL, MIB(1));
+	for (unsigned n = 0; n < STEPS * MANY; n++) {
+		struct tierd_view v = hold(t, h[n % MANY], TIERD_HOST, TIERD_READ | TIERD_WRITE);
+
+		ck_assert(system_bytes_are(v.data, (unsigned char)(n / MANY), v.bytes));
+		memset(v.data, (int)(n / MANY) + 1, v.bytes);
+		tierd_release(t, &v);
+	}
+	ck_assert_int_eq(tierd_flush(t, h, MANY), 0);
+	written = moved(t, TIERD_DRAM, TIERD_NVME);
+	ck_assert_uint_ge(written, MIB(MANY));
+	ck_assert_uint_le(written, STEPS * MIB(MANY) * 11 / 10);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+#define SLOW_NVME                                                       \
+	"tensors: 4Ki\n"                                                \
+	"tiers:\n"                                                      \
+	"  dram: {size: 16MiB}\n"                                       \
+	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB, " \
+	"fault: {delay: 1500ms}}\n"
+
+/* Not one of the writes has ended when all of this is done. */
+START_TEST(a_slow_device_holds_up_nobody_who_needs_nothing_of_it)
+{
+	tierd_tensor h[4], here, other;
+	struct tierd *t;
+
+	system_start(s, SLOW_NVME);
+	t = connected("a");
+	for (unsigned i = 0; i < 4; i++)
+		fill(t, h[i] = make(t, NULL, MIB(1)), TIERD_HOST, (int)i + 1);
+	fill(t, here = make(t, NULL, KIB(64)), TIERD_HOST, 0x77);
+	ck_assert_int_eq(tierd_evict(t, h, 4), 0);
+	usleep(100000); /* the writes are out; a late one only makes the test weaker */
+	for (unsigned n = 0; n < 500; n++) {
+		expect(t, here, TIERD_HOST, 0x77);
+		if (n % 100 != 0)
+			continue;
+		fill(t, other = make(t, NULL, KIB(64)), TIERD_HOST, 0x33);
+		ck_assert_int_eq(tierd_destroy(t, &other, 1), 0);
+	}
+	ck_assert_uint_eq(moved(t, TIERD_DRAM, TIERD_NVME), 0);
+	ck_assert_int_eq(tierd_flush(t, h, 4), 0);
+	ck_assert_uint_eq(moved(t, TIERD_DRAM, TIERD_NVME), MIB(4));
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- many tensors ---- */
+
+/* Payloads and rings hold fewer: what they are cut into shows nowhere. */
+START_TEST(any_number_of_tensors_goes_in_one_call)
+{
+	enum { MANY = 5000 };
+	static const unsigned counts[] = { 1023, 1024, 1025, MANY };
+	static struct tierd_spec specs[MANY];
+	static tierd_tensor h[MANY];
+	struct tierd *t;
+
+	system_start(s, CONFIG);
+	t = connected("a");
+	for (unsigned i = 0; i < MANY; i++)
+		specs[i] = (struct tierd_spec){ .ndim = 1, .shape = { 4096 } };
+	ck_assert_int_eq(tierd_create(t, specs, MANY, h), 0);
+	for (unsigned i = 0; i < MANY; i++)
+		fill(t, h[i], TIERD_HOST, (int)(i % 251) + 1);
+	for (unsigned c = 0; c < ARRAY_SIZE(counts); c++) {
+		ck_assert_int_eq(tierd_evict(t, h, counts[c]), 0);
+		ck_assert_int_eq(tierd_flush(t, h, counts[c]), 0);
+		ck_assert_int_eq(tierd_prefetch(t, h, counts[c], c % 2 ? 0 : TIERD_HOST), 0);
+		for (unsigned i = 0; i < counts[c]; i++)
+			expect(t, h[i], c % 2 ? 0 : TIERD_HOST, (int)(i % 251) + 1);
+	}
+	ck_assert_int_eq(tierd_destroy(t, h, MANY), 0);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define BYTES_A_TENSOR 100000u /* says nothing there */
+#define MAPS_MORE      1000000u
+#else
+#define BYTES_A_TENSOR 400u
+#define MAPS_MORE      16u /* malloc's */
+#endif
+
+/* None has anything of the kernel's to itself, on either side. */
+START_TEST(tensors_cost_no_descriptor_no_mapping_and_little_memory)
+{
+	enum { MANY = 100000, BATCH = 1000 };
+	static struct tierd_spec specs[BATCH];
+	static tierd_tensor h[MANY];
+	struct system_holdings its, mine, its_then, mine_then;
+	struct tierd *t;
+	uint64_t begin_ns;
+
+	system_start(s, "tensors: 128Ki\ntiers: {dram: {size: 128MiB}}\n");
+	t = connected("a");
+	for (unsigned i = 0; i < BATCH; i++)
+		specs[i] = (struct tierd_spec){ .ndim = 1, .shape = { 16 } };
+	for (unsigned i = 0; i < MANY; i += BATCH) {
+		ck_assert_msg(tierd_create(t, specs, BATCH, h + i) == 0, "%s", tierd_error(t));
+		for (unsigned k = i; k < i + BATCH; k += 100)
+			fill(t, h[k], TIERD_HOST, (int)(k % 251) + 1);
+		if (i == 0) {
+			its = system_holdings(s->pid);
+			mine = system_holdings(getpid());
+		}
+	}
+	for (unsigned k = 0; k < MANY; k += 100)
+		expect(t, h[k], TIERD_HOST, (int)(k % 251) + 1);
+	its_then = system_holdings(s->pid);
+	mine_then = system_holdings(getpid());
+	ck_assert_uint_eq(its_then.descriptors, its.descriptors);
+	ck_assert_uint_eq(mine_then.descriptors, mine.descriptors);
+	ck_assert_uint_le(its_then.maps, its.maps + MAPS_MORE);
+	ck_assert_uint_le(mine_then.maps, mine.maps + MAPS_MORE);
+	ck_assert_uint_le(its_then.resident_bytes - its.resident_bytes,
+			  (uint64_t)MANY * BYTES_A_TENSOR);
+	begin_ns = clock_now_ns();
+	system_end(s);
+	ck_assert_uint_lt(clock_now_ns() - begin_ns, 5 * NS_PER_S);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
 UNIT_MAIN("field", recycled_bytes_are_never_those_of_another_namespace,
 	  a_shorter_tensor_shows_nothing_of_the_one_before, what_was_only_read_is_not_written_again,
 	  one_read_serves_all_who_ask_at_once, names_are_bytes_and_never_paths,
 	  daemons_that_were_killed_leave_no_bytes_on_the_disk,
 	  only_compaction_makes_room_in_a_crowded_tier,
 	  large_tensors_come_down_over_their_own_place,
-	  prefetch_rings_of_any_length_give_the_right_layer, everything_that_was_stored_is_found)
+	  prefetch_rings_of_any_length_give_the_right_layer, everything_that_was_stored_is_found,
+	  a_change_is_written_once, a_slow_device_holds_up_nobody_who_needs_nothing_of_it,
+	  any_number_of_tensors_goes_in_one_call,
+	  tensors_cost_no_descriptor_no_mapping_and_little_memory)
