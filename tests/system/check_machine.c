@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Machines that refuse things, on a real tierd: system calls that a container forbids, little
- * lockable memory, few descriptors. It works without what it can do without, or ends with a
- * sentence; it never crashes, hangs or loses a byte.
+ * lockable memory, few descriptors, and what a container changes. It works without what it can do
+ * without, or ends with a sentence; it never crashes, hangs or loses a byte.
  */
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
@@ -12,10 +12,12 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -389,8 +391,111 @@ START_TEST(a_stack_of_256_kib_is_enough)
 }
 END_TEST
 
+/* ---- containers ---- */
+
+static void little_shared_memory(void)
+{
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("tierd-test", "/dev/shm", "tmpfs", 0, "size=64k") < 0)
+		_exit(99);
+}
+
+START_TEST(a_small_dev_shm_is_enough)
+{
+	if (geteuid() != 0)
+		return;
+	system_prepare(s, SMALL);
+	s->before_exec = little_shared_memory;
+	system_launch(s);
+	use_by_a_client_of_its_own();
+	system_stop(s);
+}
+END_TEST
+
+/* Process 1 of a namespace of its own: used, and then gone with a pin. */
+static void contained_client(struct system *unused, void *arg)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { BYTES } };
+	struct tierd_view v;
+	struct tierd *t;
+	tierd_tensor h;
+	int status;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID) < 0)
+		_exit(98);
+	pid = fork();
+	if (pid == 0) {
+		if (getpid() != 1)
+			_exit(97);
+		use_by_a_client_of_its_own();
+		if (tierd_open(s->socket, "job", 0, &t) < 0 || tierd_create(t, &spec, 1, &h) < 0 ||
+		    tierd_acquire(t, h, TIERD_HOST, TIERD_WRITE, -1, &v) < 0)
+			_exit(96);
+		_exit(0);
+	}
+	_exit(waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 95);
+}
+
+START_TEST(a_client_in_a_pid_namespace_is_served_and_its_end_is_seen)
+{
+	uint64_t end_ns = clock_now_ns() + 30 * NS_PER_S;
+	struct tierd_stats stats;
+	struct tierd *t;
+
+	if (geteuid() != 0)
+		return;
+	system_start(s, SMALL);
+	ck_assert_int_eq(tierd_open(s->socket, "watch", 0, &t), 0);
+	system_child_end(s, system_child(contained_client, s, NULL), 60000);
+	do {
+		ck_assert_int_eq(tierd_stats(t, &stats), 0);
+		ck_assert_msg(clock_now_ns() < end_ns, "%lu tensors are left",
+			      (unsigned long)stats.tensors);
+		usleep(2000);
+	} while (stats.tensors != 0);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
+/* ---- options together ---- */
+
+/* Seven options of two values in eight rows: each option is another of the seven parities of a
+ * row's number, so that any two of them meet in all four ways. */
+static bool chosen(unsigned row, unsigned option)
+{
+	return __builtin_parity(row & (option + 1));
+}
+
+START_TEST(any_two_options_go_together)
+{
+	char config[1024];
+
+	for (unsigned row = 0; row < 8; row++) {
+		snprintf(config, sizeof(config),
+			 "tensors: 4Ki\n"
+			 "tiers:\n"
+			 "  hbm: {backend: memory, size: 2MiB}\n"
+			 "  dram: {size: 10MiB, huge_pages: %s, numa: %s, zone: %s}\n"
+			 "  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB,\n"
+			 "         direct: %s, checksum_threads: %s}\n"
+			 "classes: {other: {policy: %s}}\n"
+			 "%s",
+			 chosen(row, 0) ? "try" : "off", chosen(row, 1) ? "interleave" : "off",
+			 chosen(row, 2) ? "2MiB" : "0B", chosen(row, 3) ? "try" : "off",
+			 chosen(row, 4) ? "2" : "0", chosen(row, 5) ? "next_use" : "lru",
+			 chosen(row, 6) ? "namespaces: [{name: job, hbm: {limit: 1MiB}}]\n" : "");
+		system_start(s, config);
+		use_by_a_client_of_its_own();
+		system_stop(s);
+	}
+}
+END_TEST
+
 UNIT_MAIN("machine", a_refused_system_call_is_done_without_or_named,
 	  a_plain_user_with_8_mib_of_lockable_memory_is_served,
 	  at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on,
 	  clients_take_no_descriptor_that_hbm_will_want, with_32_descriptors_it_says_what_it_needs,
-	  a_soft_limit_is_raised, a_stack_of_256_kib_is_enough)
+	  a_soft_limit_is_raised, a_stack_of_256_kib_is_enough, a_small_dev_shm_is_enough,
+	  a_client_in_a_pid_namespace_is_served_and_its_end_is_seen, any_two_options_go_together)
