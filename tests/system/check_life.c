@@ -455,6 +455,44 @@ START_TEST(a_stopped_client_is_alive_and_keeps_its_pins)
 }
 END_TEST
 
+/* Whoever reads what a stopped process is writing gets it at once: writers arbitrate among
+ * themselves. Room is waited for as long as was said, and not longer than the holder lives. */
+START_TEST(nobody_waits_for_a_writer_but_for_its_room)
+{
+	const int64_t timeout_ns = 500 * (int64_t)NS_PER_MS;
+	uint64_t begin_ns, waited_ns;
+	tierd_tensor named, big;
+	struct tierd_view v;
+	struct tierd *t;
+	pid_t pid;
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	pid = system_child(pinned_client, s, NULL);
+	hear();
+	kill(pid, SIGSTOP);
+	t = client_open();
+	ck_assert_int_eq(tierd_lookup(t, "named", &named), 0);
+	ck_assert_int_eq(tierd_acquire(t, named, TIERD_HOST, TIERD_READ | TIERD_WRITE, 0, &v), 0);
+	tierd_release(t, &v);
+	big = client_create(t, NULL, MIB(5));
+	ck_assert_int_eq(tierd_acquire(t, big, TIERD_HOST, TIERD_WRITE, 0, &v), -ETIMEDOUT);
+	begin_ns = clock_now_ns();
+	ck_assert_int_eq(tierd_acquire(t, big, TIERD_HOST, TIERD_WRITE, timeout_ns, &v),
+			 -ETIMEDOUT);
+	waited_ns = clock_now_ns() - begin_ns;
+	ck_assert_uint_ge(waited_ns, 450 * NS_PER_MS);
+	ck_assert_uint_lt(waited_ns, 5 * NS_PER_S); /* late by what a busy machine makes of it */
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ck_assert_int_eq(tierd_acquire(t, big, TIERD_HOST, TIERD_WRITE, 10 * (int64_t)NS_PER_S, &v),
+			 0);
+	tierd_release(t, &v);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
+
 /* ---- idle --------------------------------------------------------------------------------------
  */
 
@@ -489,4 +527,5 @@ UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
 	  a_second_one_is_refused_even_while_the_first_is_stopped,
 	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
 	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,
-	  a_stopped_client_is_alive_and_keeps_its_pins, an_idle_daemon_with_clients_does_not_run)
+	  a_stopped_client_is_alive_and_keeps_its_pins, nobody_waits_for_a_writer_but_for_its_room,
+	  an_idle_daemon_with_clients_does_not_run)
