@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/filter.h>
+#include <linux/magic.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +33,7 @@
 #include "libclient/tierd.h"
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
+#include "tests/unit/cgroup_rig.h"
 
 #define SMALL                                    \
 	"tensors: 4Ki\n"                         \
@@ -412,6 +415,72 @@ START_TEST(a_small_dev_shm_is_enough)
 }
 END_TEST
 
+/* What it may take is its tiers and 32 MiB; what is stored in it is four times that. */
+#define CONTAINED                                \
+	"tensors: 4Ki\n"                         \
+	"tiers:\n"                               \
+	"  hbm: {backend: memory, size: 2MiB}\n" \
+	"  dram: {size: 64MiB}\n"                \
+	"  nvme: {paths: [{path: @NVME@, size: 512MiB}]}\n"
+#define CONTAINED_MIB 98u
+
+static char container[128];
+
+static void join_container(void)
+{
+	if (!cgroup_join(container))
+		_exit(99);
+}
+
+static bool is_in_memory(const char *path)
+{
+	struct statfs st;
+
+	ck_assert_int_eq(statfs(path, &st), 0);
+	return st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
+}
+
+START_TEST(a_container_with_room_for_its_tiers_is_enough)
+{
+	enum { MANY = 4 * CONTAINED_MIB };
+	struct tierd_spec spec = { .ndim = 1, .shape = { MIB(1) } };
+	tierd_tensor h[MANY];
+	struct tierd_view v;
+	struct tierd *t;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	return; /* they take what they like */
+#endif
+	system_prepare(s, CONTAINED);
+	if (is_in_memory(s->nvme) ||
+	    !cgroup_make(MIB(CONTAINED_MIB), container, sizeof(container))) {
+		printf("skipped: no memory cgroup can be made, or nvme is in memory\n");
+		system_stop(s);
+		return;
+	}
+	s->before_exec = join_container;
+	system_launch(s);
+	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
+	for (unsigned n = 0; n < 2 * MANY; n++) {
+		unsigned i = n % MANY;
+		uint32_t access = n < MANY ? TIERD_WRITE : TIERD_READ;
+
+		if (n < MANY)
+			ck_assert_msg(tierd_create(t, &spec, 1, &h[i]) == 0, "%s", tierd_error(t));
+		if (tierd_acquire(t, h[i], TIERD_HOST, access, 20 * (int64_t)NS_PER_S, &v) < 0)
+			system_fail(s, "acquire %u: %s", n, tierd_error(t));
+		if (n < MANY)
+			memset(v.data, (int)(i % 251) + 1, v.bytes);
+		else
+			ck_assert(system_bytes_are(v.data, (unsigned char)(i % 251 + 1), v.bytes));
+		tierd_release(t, &v);
+	}
+	tierd_close(t);
+	system_stop(s);
+	ck_assert_int_eq(rmdir(container), 0);
+}
+END_TEST
+
 /* Process 1 of a namespace of its own: used, and then gone with a pin. */
 static void contained_client(struct system *unused, void *arg)
 {
@@ -498,4 +567,5 @@ UNIT_MAIN("machine", a_refused_system_call_is_done_without_or_named,
 	  at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on,
 	  clients_take_no_descriptor_that_hbm_will_want, with_32_descriptors_it_says_what_it_needs,
 	  a_soft_limit_is_raised, a_stack_of_256_kib_is_enough, a_small_dev_shm_is_enough,
+	  a_container_with_room_for_its_tiers_is_enough,
 	  a_client_in_a_pid_namespace_is_served_and_its_end_is_seen, any_two_options_go_together)

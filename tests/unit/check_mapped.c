@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "tests/unit/cgroup_rig.h"
 #include "tests/unit/dram_rig.h"
 #include "tiers/arena.h"
 #include "tiers/dram.h"
@@ -169,51 +170,6 @@ START_TEST(a_size_in_percent_is_of_the_machine_or_its_container)
 }
 END_TEST
 
-/* A memory cgroup of this process's own; false where it may not make one. */
-static bool enter_cgroup(uint64_t limit, char *folder, size_t room)
-{
-	static const char *const tops[][2] = {
-		{ "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
-		{ "/sys/fs/cgroup", "memory.max" },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(tops); i++) {
-		char path[256];
-		FILE *f;
-
-		snprintf(folder, room, "%s/tierd-test-%d", tops[i][0], getpid());
-		if (mkdir(folder, 0700) < 0)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", folder, tops[i][1]);
-		f = fopen(path, "r+e");
-		if (f != NULL) {
-			fprintf(f, "%" PRIu64 "\n", limit);
-			fclose(f);
-			snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
-			f = fopen(path, "we");
-			ck_assert_ptr_nonnull(f);
-			fprintf(f, "%d\n", getpid());
-			ck_assert_int_eq(fclose(f), 0);
-			return true;
-		}
-		rmdir(folder);
-	}
-	return false;
-}
-
-static void leave_cgroup(const char *folder)
-{
-	char path[256];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/../cgroup.procs", folder);
-	f = fopen(path, "we");
-	ck_assert_ptr_nonnull(f);
-	fprintf(f, "%d\n", getpid());
-	ck_assert_int_eq(fclose(f), 0);
-	ck_assert_int_eq(rmdir(folder), 0);
-}
-
 START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 {
 	struct dram_config c = { .size.bytes = MIB(128), .huge_pages = ARENA_HUGE_OFF };
@@ -222,7 +178,7 @@ START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 	struct tier *t = NULL;
 	char folder[128];
 
-	if (!enter_cgroup(MIB(64), folder, sizeof(folder))) {
+	if (!cgroup_enter(MIB(64), folder, sizeof(folder))) {
 		printf("skipped: no memory cgroup can be made here (root, and a controller)\n");
 		topo_close(topo);
 		return;
@@ -233,7 +189,7 @@ START_TEST(a_container_limit_is_seen_before_the_kernel_kills)
 	t = open_dram(&c, topo);
 	ck_assert_uint_eq(t->base.bytes, ALIGN_UP(MIB(64) / 1000 * 500, 4096));
 	t->base.ops->close(t);
-	leave_cgroup(folder);
+	cgroup_leave(folder);
 	topo_close(topo);
 }
 END_TEST
@@ -251,12 +207,12 @@ START_TEST(a_slab_that_is_not_to_be_had_takes_nothing)
 	char folder[128];
 
 	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
-	if (enter_cgroup(MIB(16), folder, sizeof(folder))) {
+	if (cgroup_enter(MIB(16), folder, sizeof(folder))) {
 		run_by_hand(t, &x);
 		ck_assert_int_eq(x.result, -ENOMEM);
 		ck_assert_msg(strstr(x.cause, "dram: 32 MiB are wanted") != NULL, "%s", x.cause);
 		ck_assert_uint_eq(file_bytes(t), MIB(32));
-		leave_cgroup(folder);
+		cgroup_leave(folder);
 	} else {
 		printf("skipped: no memory cgroup can be made here (root, and a controller)\n");
 	}
