@@ -196,6 +196,24 @@ START_TEST(a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros)
 }
 END_TEST
 
+START_TEST(stored_bytes_are_whole_pages_and_the_length_is_not)
+{
+	static const uint64_t sizes[] = { 4096, 4097, 8191, MIB(1) - 1, MIB(1) + 1, 3000001 };
+	struct tierd_info info;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+		tierd_tensor h = make(sizes[i]);
+
+		fill(h, TIERD_HOST, 0x21);
+		ck_assert_int_eq(tierd_flush(t, &h, 1), 0);
+		ck_assert_int_eq(tierd_stat(t, h, &info), 0);
+		ck_assert_uint_eq(info.bytes, sizes[i]);
+		ck_assert_uint_eq(info.stored_bytes[TIERD_DRAM], ALIGN_UP(sizes[i], 4096));
+		ck_assert_uint_eq(info.stored_bytes[TIERD_NVME], ALIGN_UP(sizes[i], 4096));
+	}
+}
+END_TEST
+
 START_TEST(a_batch_pins_all_and_a_handle_may_stand_twice)
 {
 	struct tierd_view v[40];
@@ -423,6 +441,7 @@ UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once
 	       sentences_name_tensors_as_tierctl_does,
 	       a_foreign_pin_elsewhere_is_waited_for_and_named,
 	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,
+	       stored_bytes_are_whole_pages_and_the_length_is_not,
 	       a_batch_pins_all_and_a_handle_may_stand_twice, copies_reach_what_is_larger_than_dram,
 	       threads_share_a_connection_under_eviction, signals_in_a_storm_lose_nothing,
 	       what_is_held_when_the_daemon_is_killed_stays_readable,
