@@ -227,12 +227,18 @@ static int decide_size(struct gpu *g, struct err *err)
 
 static const struct need {
 	CUdevice_attribute attribute;
-	const char *what;
+	bool wanted;
+	const char *otherwise;
 } needs[] = {
-	{ CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory" },
-	{ CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-	  "memory that is exported by descriptor" },
-	{ CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, "writes of streams to memory" },
+	/* One memory as two tiers would be given away twice. */
+	{ CU_DEVICE_ATTRIBUTE_INTEGRATED, false,
+	  "has no memory but the host's; leave tiers.hbm out" },
+	{ CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, true,
+	  "cannot do virtual memory" },
+	{ CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, true,
+	  "cannot do memory that is exported by descriptor" },
+	{ CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, true,
+	  "cannot do writes of streams to memory" },
 };
 
 int gpu_check_needs(const struct cuda *cuda, CUdevice device, const char *name, struct err *err)
@@ -245,9 +251,9 @@ int gpu_check_needs(const struct cuda *cuda, CUdevice device, const char *name, 
 
 		if (r < 0)
 			return r;
-		if (!has)
-			return err_set(err, ENOTSUP, "%s: GPU %d cannot do %s", name, (int)device,
-				       needs[i].what);
+		if ((has != 0) != needs[i].wanted)
+			return err_set(err, ENOTSUP, "%s: GPU %d %s", name, (int)device,
+				       needs[i].otherwise);
 	}
 	return 0;
 }

@@ -41,6 +41,21 @@ START_TEST(memory_that_cannot_be_registered_is_used_as_it_is)
 }
 END_TEST
 
+START_TEST(a_gpu_without_memory_of_its_own_is_refused)
+{
+	struct gpu_rig rig = { .seed = 1 };
+	struct err err = ERR_INIT;
+
+	setenv("FAKE_CUDA_INTEGRATED", "1", 1);
+	ck_assert_int_eq(gpu_rig_open(&rig, 0, &err), -ENOTSUP);
+	ck_assert_msg(strstr(err.text, "hbm0: GPU 0 has no memory but the host's") != NULL, "%s",
+		      err.text);
+	unsetenv("FAKE_CUDA_INTEGRATED");
+	ck_assert_int_eq(gpu_rig_open(&rig, 0, &err), 0);
+	gpu_rig_close(&rig);
+}
+END_TEST
+
 /* A GPU that is lost after `steps` of the driver. */
 static void lose(unsigned steps)
 {
@@ -233,6 +248,7 @@ END_TEST
 
 UNIT_MAIN_WITH(gpu_rig_begin, gpu_rig_end, "gpu_trouble",
 	       memory_that_cannot_be_registered_is_used_as_it_is,
+	       a_gpu_without_memory_of_its_own_is_refused,
 	       a_gpu_lost_before_a_copy_gives_all_back_and_the_other_goes_on,
 	       a_gpu_lost_among_copies_gives_all_back_and_the_other_goes_on,
 	       a_gpu_lost_late_gives_all_back_and_the_other_goes_on, a_lost_gpu_is_told_of_once,

@@ -196,6 +196,8 @@ static int attribute(const struct fake_ctx *ctx, CUdevice_attribute which)
 	case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
 	case CU_DEVICE_ATTRIBUTE_NUMA_ID:
 		return -1;
+	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+		return (int)fake_env("FAKE_CUDA_INTEGRATED", 0);
 	default:
 		return 0;
 	}
