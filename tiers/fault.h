@@ -29,26 +29,25 @@
 /* X(NAME, key, operations, tiers, simulated, "help"), in the order in which one roll goes through
  * the shares. Every row is a key of the map `fault:`, and a row that is simulated has to be met in
  * a run of the simulator, in every operation and tier that it names (tests/sim/coverage.c). */
-#define FAULT_KINDS(X)                                                                            \
-	X(READ_ERROR, read_error, FAULT_READ, FAULT_ALL, true,                                    \
-	  "Share of reads that fail with EIO.")                                                   \
-	X(WRITE_ERROR, write_error, FAULT_PUT | FAULT_SYNC, FAULT_ALL, true,                      \
-	  "Share of writes, zeroings, copies inside the tier and syncs that fail with EIO.")      \
-	X(NO_SPACE, no_space, FAULT_WRITE | FAULT_SYNC, FAULT_NVME, true,                         \
-	  "nvme: share of writes and syncs that fail with ENOSPC.")                               \
-	X(NO_MEMORY, no_memory, FAULT_BACK, FAULT_MAPPED, true,                                   \
-	  "dram, hbm: share of slabs that cannot be made (ENOMEM).")                              \
-	X(SHORT_READ, short_read, FAULT_READ, FAULT_ALL, true, "Share of reads that end early.")  \
-	X(SHORT_WRITE, short_write, FAULT_PUT, FAULT_ALL, true,                                   \
-	  "Share of writes that end early.")                                                      \
-	X(CORRUPT, corrupt, FAULT_READ, FAULT_NVME, true,                                         \
-	  "nvme: share of reads that return one flipped byte.")                                   \
-	X(ROT, rot, FAULT_WRITE, FAULT_NVME, true,                                                \
-	  "nvme: share of writes after which every read of that block finds other bytes.")        \
-	X(LATE, late, FAULT_ANY, FAULT_ALL, true, "Share of calls that come back after late_by.") \
-	X(LOST, lost, FAULT_ANY, FAULT_ALL, true,                                                 \
-	  "Share of calls that do not come back before tierd ends.")                              \
-	X(DOUBLED, doubled, FAULT_READ | FAULT_WRITE | FAULT_SYNC, FAULT_NVME, false,             \
+#define FAULT_KINDS(X)                                                                             \
+	X(READ_ERROR, read_error, FAULT_READ, FAULT_ALL, true,                                     \
+	  "Share of reads that fail with EIO.")                                                    \
+	X(WRITE_ERROR, write_error, FAULT_PUT | FAULT_SYNC, FAULT_ALL, true,                       \
+	  "Share of writes, zeroings, copies inside the tier and syncs that fail with EIO.")       \
+	X(NO_SPACE, no_space, FAULT_WRITE | FAULT_SYNC, FAULT_NVME, true,                          \
+	  "nvme: share of writes and syncs that fail with ENOSPC.")                                \
+	X(NO_MEMORY, no_memory, FAULT_BACK, FAULT_MAPPED, true,                                    \
+	  "dram, hbm: share of slabs that cannot be made (ENOMEM).")                               \
+	X(SHORT_READ, short_read, FAULT_READ, FAULT_ALL, true, "Share of reads that end early.")   \
+	X(SHORT_WRITE, short_write, FAULT_PUT, FAULT_ALL, true, "Share of writes that end early.") \
+	X(CORRUPT, corrupt, FAULT_READ, FAULT_NVME, true,                                          \
+	  "nvme: share of reads that return one flipped byte.")                                    \
+	X(ROT, rot, FAULT_WRITE, FAULT_NVME, true,                                                 \
+	  "nvme: share of writes after which every read of that block finds other bytes.")         \
+	X(LATE, late, FAULT_ANY, FAULT_ALL, true, "Share of calls that come back after late_by.")  \
+	X(LOST, lost, FAULT_ANY, FAULT_ALL, true,                                                  \
+	  "Share of calls that do not come back before tierd ends.")                               \
+	X(DOUBLED, doubled, FAULT_READ | FAULT_WRITE | FAULT_SYNC, FAULT_NVME, false,              \
 	  "nvme: share of requests that the kernel completes twice.")
 
 enum fault_kind {
@@ -56,7 +55,7 @@ enum fault_kind {
 #define X(name, key, ops, tiers, simulated, help) FAULT_##name,
 	FAULT_KINDS(X)
 #undef X
-	FAULT_COUNT
+		FAULT_COUNT
 };
 
 struct fault_rule {
@@ -112,10 +111,10 @@ void fault_say(const struct fault_config *config, const char *name);
 
 struct fault_decision {
 	enum fault_kind kind;
-	int error;      /* -errno of those that are an error */
-	bool after;     /* of those: the bytes have moved, all of them or some */
-	uint64_t bytes; /* SHORT: what is left of the length, < the length */
-	uint64_t where; /* CORRUPT, ROT: which byte is flipped */
+	int error;         /* -errno of those that are an error */
+	bool after;        /* of those: the bytes have moved, all of them or some */
+	uint64_t bytes;    /* SHORT: what is left of the length, < the length */
+	uint64_t where;    /* CORRUPT, ROT: which byte is flipped */
 	uint64_t delay_ns; /* FAULT_NEVER: it is lost */
 };
 #define FAULT_NEVER UINT64_MAX

@@ -50,8 +50,7 @@ static void copy_chosen(struct fault_tier *f)
 	char faults[FAULT_TEXT_BYTES];
 
 	fault_text(f->state.config, faults);
-	snprintf(f->base.chosen, sizeof(f->base.chosen), "%s%.180s", faults,
-		 f->inner->base.chosen);
+	snprintf(f->base.chosen, sizeof(f->base.chosen), "%s%.180s", faults, f->inner->base.chosen);
 }
 
 /* ---- the control thread -------------------------------------------------------------------- */

@@ -126,8 +126,8 @@ struct nvme_slot {
 	uint8_t errors, stalls;
 	uint16_t again;
 	bool reread, rotten; /* rotten: by the seam, its checksum is to be another */
-	bool on_device; /* counted in in_flight */
-	uint32_t tag;   /* of the request in flight: one that comes again has an older one */
+	bool on_device;      /* counted in in_flight */
+	uint32_t tag;        /* of the request in flight: one that comes again has an older one */
 };
 
 /* User data of requests: the slot, and which of its requests. Never that of a poll (nvme.c). */
@@ -156,8 +156,8 @@ struct nvme {
 	unsigned slot_count, slots_used, finished_count;
 	unsigned in_flight; /* on the device, or about to be again */
 	struct list free, waiting, timed, finished, writes;
-	struct list ready[2];       /* demand, the rest */
-	struct list sums;           /* jobs that the lane keeps to itself */
+	struct list ready[2]; /* demand, the rest */
+	struct list sums;     /* jobs that the lane keeps to itself */
 	struct digest digest;
 	uint64_t queued;            /* xfers so far */
 	uint32_t tags;              /* requests so far */

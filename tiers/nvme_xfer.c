@@ -23,10 +23,10 @@
 /* What is shorter costs less than handing it over. */
 #define SHARE_BYTES KIB(128)
 
-#define ERRORS_MAX   3   /* EIO: so many times again, then it is the result */
-#define AGAIN_MAX    200 /* EAGAIN, EINTR */
-#define STALLS_MAX   32  /* requests in a row that moved nothing */
-#define BACK_OFF     (NS_PER_MS / 4)
+#define ERRORS_MAX 3   /* EIO: so many times again, then it is the result */
+#define AGAIN_MAX  200 /* EAGAIN, EINTR */
+#define STALLS_MAX 32  /* requests in a row that moved nothing */
+#define BACK_OFF   (NS_PER_MS / 4)
 
 /* Slots */
 
@@ -399,9 +399,8 @@ static void pass(struct nvme *n, struct nvme_slot *s, int result)
 
 void nvme_xfer_came(struct nvme *n, uint64_t data, int result)
 {
-	struct nvme_slot *s = NVME_DATA_SLOT(data) < n->slot_count
-				      ? &n->slots[NVME_DATA_SLOT(data)]
-				      : NULL;
+	struct nvme_slot *s =
+		NVME_DATA_SLOT(data) < n->slot_count ? &n->slots[NVME_DATA_SLOT(data)] : NULL;
 
 	if (is_stray(n, s, data))
 		return;

@@ -63,7 +63,7 @@ enum engine_edge {
 #define X(name, kind, from, to, text) EDGE_##name,
 	ENGINE_EDGES(X)
 #undef X
-	EDGE_COUNT
+		EDGE_COUNT
 };
 
 #endif

@@ -19,12 +19,11 @@
 #include "daemon/engine/slabs.h"
 
 /* Stands where the row says something: where its premise is true. */
-#define HOLDS(sums, name, expr)                                                       \
-	do {                                                                          \
-		(sums)->held |= 1ull << INVARIANT_##name;                             \
-		if (!(expr))                                                          \
-			check_failed("invariant " #name ": " #expr, __FILE__, __LINE__, \
-				     __func__);                                       \
+#define HOLDS(sums, name, expr)                                                                    \
+	do {                                                                                       \
+		(sums)->held |= 1ull << INVARIANT_##name;                                          \
+		if (!(expr))                                                                       \
+			check_failed("invariant " #name ": " #expr, __FILE__, __LINE__, __func__); \
 	} while (0)
 _Static_assert(INVARIANT_COUNT <= 64, "a bit each");
 
@@ -176,8 +175,7 @@ static void check_sources(struct engine *e, struct sums *sums, const struct reco
 		       e->params.dram_zone_bytes) == ((r->flags & RECORD_ZONED) != 0));
 }
 
-static void add_record(struct engine *e, struct sums *sums, uint32_t tensor,
-		       const struct record *r)
+static void add_record(struct engine *e, struct sums *sums, uint32_t tensor, const struct record *r)
 {
 	const struct block_map *map = map_get(e, r);
 
@@ -223,8 +221,7 @@ static void add_reserved(struct engine *e, struct sums *sums, const struct list 
 				uint32_t tensor = q->items[i].tensor;
 
 				sums->held |= 1ull << INVARIANT_RESERVED;
-				add_extent(e, sums,
-					   device_at(e, record_of(e, tensor), q->device),
+				add_extent(e, sums, device_at(e, record_of(e, tensor), q->device),
 					   q->items[i].node, tensor);
 			}
 	}
@@ -294,8 +291,7 @@ static void check_waiting(struct engine *e, struct sums *sums)
 		const struct request *q = list_entry(it, struct request, link);
 
 		for (size_t j = 0; j < q->n; j++)
-			HOLDS(sums, BLOCKED,
-			      q->items[j].node == EXTENT_NONE && !q->items[j].ready);
+			HOLDS(sums, BLOCKED, q->items[j].node == EXTENT_NONE && !q->items[j].ready);
 	}
 }
 

@@ -37,8 +37,8 @@ static const uint32_t asked[TIER_KINDS] = {
 
 void coverage_open(void)
 {
-	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	ASSERT(counts != MAP_FAILED);
 }
 
@@ -84,7 +84,7 @@ static unsigned print_table(const char *title, const char *const *names, size_t 
 /* Of one kind of fault on one kind of tier, by operation, at the call and at the completion. */
 static unsigned print_fault(enum fault_kind kind, enum tier_kind tier)
 {
-	static const char *const ops[] = { "read", "write", "zero",  "copy",
+	static const char *const ops[] = { "read", "write", "zero",   "copy",
 					   "sync", "back",  "unback", "pin" };
 	const struct fault_rule *rule = &fault_rules[kind];
 	uint32_t all = (rule->tiers & 1u << tier) != 0 ? rule->ops & asked[tier] : 0;
@@ -96,9 +96,8 @@ static unsigned print_fault(enum fault_kind kind, enum tier_kind tier)
 
 			if (!fault_can(kind, op, after))
 				continue;
-			snprintf(name, sizeof(name), "%s|%s, %s%s", rule->key,
-				 tier_kind_name(tier), ops[op],
-				 after ? ", its bytes have moved" : "");
+			snprintf(name, sizeof(name), "%s|%s, %s%s", rule->key, tier_kind_name(tier),
+				 ops[op], after ? ", its bytes have moved" : "");
 			never += say(name, counts->fault[kind][tier][op][after]);
 		}
 	return never;

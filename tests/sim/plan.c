@@ -32,8 +32,7 @@ static struct world_shape any_shape(uint64_t *state, bool crowded)
 	shape.linger_ns = one_in(state, 2) ? 0 : 1 + draw(state, 2 * NS_PER_S);
 	if (one_in(state, 2)) {
 		shape.watermark.high_permille = 400 + (uint32_t)draw(state, 601);
-		shape.watermark.low_permille =
-			(uint32_t)draw(state, shape.watermark.high_permille);
+		shape.watermark.low_permille = (uint32_t)draw(state, shape.watermark.high_permille);
 	}
 	return shape;
 }
@@ -67,8 +66,7 @@ static void any_quotas(uint64_t *state, struct world_shape *shape)
 	if (shape->hbm == 0 || shape->nvme == 0 || (shape->zone && shape->slabs) ||
 	    !one_in(state, 3))
 		return;
-	shape->quotas =
-		shape->zone || (!shape->slabs && one_in(state, 2)) ? on_gpu : everywhere;
+	shape->quotas = shape->zone || (!shape->slabs && one_in(state, 2)) ? on_gpu : everywhere;
 	shape->quota_count = 2;
 }
 

@@ -92,12 +92,12 @@ struct stepper {
 /* What a run meets besides its seed. */
 struct stepper_trouble {
 	struct world_shape shape;
-	bool faults;        /* nvme fails now and then, and there is no memory for slabs */
-	bool mapped_faults; /* so do hbm and dram */
-	bool losses;        /* GPUs fall off for good */
+	bool faults;          /* nvme fails now and then, and there is no memory for slabs */
+	bool mapped_faults;   /* so do hbm and dram */
+	bool losses;          /* GPUs fall off for good */
 	uint64_t lose_within; /* so many steps; 0: 3000 */
-	bool discards;      /* most writers give up the old bytes */
-	bool crowded;       /* tensors of any size, of all that is admitted */
+	bool discards;        /* most writers give up the old bytes */
+	bool crowded;         /* tensors of any size, of all that is admitted */
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 	/* Shares of these beside those that the flags above stand for. */
 	struct fault_config fault[TIER_KINDS];

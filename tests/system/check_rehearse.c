@@ -101,9 +101,8 @@ START_TEST(what_never_comes_holds_up_who_waits_for_it_and_nobody_else)
 	ck_assert_int_eq(use(3, TIERD_WRITE | TIERD_DISCARD, NS_PER_S), -ETIMEDOUT);
 	ck_assert_uint_lt(clock_now_ns() - begin_ns, 10 * NS_PER_S);
 	ck_assert_int_eq(tierd_create(td, &spec, 1, &small), 0);
-	ck_assert_int_eq(tierd_acquire(td, small, TIERD_HOST, TIERD_WRITE, 10 * (int64_t)NS_PER_S,
-				       &v),
-			 0);
+	ck_assert_int_eq(
+		tierd_acquire(td, small, TIERD_HOST, TIERD_WRITE, 10 * (int64_t)NS_PER_S, &v), 0);
 	tierd_release(td, &v);
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_int_eq(use(i, TIERD_READ, 10 * (int64_t)NS_PER_S), 0);
@@ -168,8 +167,8 @@ START_TEST(a_slab_that_is_not_to_be_had_is_a_full_tier)
 	for (unsigned i = 0; i < TENSORS; i++) {
 		struct tierd_view v;
 
-		ck_assert_msg(tierd_acquire(td, tensors[i], 0, TIERD_READ,
-					    20 * (int64_t)NS_PER_S, &v) == 0,
+		ck_assert_msg(tierd_acquire(td, tensors[i], 0, TIERD_READ, 20 * (int64_t)NS_PER_S,
+					    &v) == 0,
 			      "%s", tierd_error(td));
 		tierd_release(td, &v);
 	}

@@ -15,7 +15,7 @@ static struct tally run(const struct fault_config *config, bool write, uint64_t 
 			unsigned calls)
 {
 	struct fault_state state = { .config = config };
-	struct tally t = {0};
+	struct tally t = { 0 };
 
 	for (unsigned i = 0; i < calls; i++) {
 		struct fault_decision d =
@@ -45,13 +45,13 @@ static void near(unsigned got, unsigned want)
 
 START_TEST(shares_of_reads_and_writes_are_as_configured)
 {
-	struct fault_config c = {.seed = 3,
-				 .read_error = 100,
-				 .write_error = 50,
-				 .no_space = 150,
-				 .short_read = 200,
-				 .short_write = 100,
-				 .corrupt = 300};
+	struct fault_config c = { .seed = 3,
+				  .read_error = 100,
+				  .write_error = 50,
+				  .no_space = 150,
+				  .short_read = 200,
+				  .short_write = 100,
+				  .corrupt = 300 };
 	struct tally r = run(&c, false, MIB(1), 20000), w = run(&c, true, MIB(1), 20000);
 
 	near(r.eio, 2000);
@@ -67,7 +67,7 @@ END_TEST
 
 START_TEST(a_seed_repeats_its_decisions_and_another_differs)
 {
-	struct fault_config c = {.seed = 9, .read_error = 300, .short_read = 300, .corrupt = 300};
+	struct fault_config c = { .seed = 9, .read_error = 300, .short_read = 300, .corrupt = 300 };
 	struct fault_config other = c;
 	struct fault_state a = { .config = &c }, b = { .config = &c }, o = { .config = &other };
 	unsigned different = 0;
@@ -89,7 +89,8 @@ END_TEST
 START_TEST(only_calls_in_the_window_are_harmed)
 {
 	struct fault_config c = {
-		.seed = 1, .read_error = 1000, .delay_ns = 5, .after = 10, .count = 3};
+		.seed = 1, .read_error = 1000, .delay_ns = 5, .after = 10, .count = 3
+	};
 	struct fault_state s = { .config = &c };
 
 	for (unsigned i = 0; i < 20; i++) {
@@ -105,7 +106,7 @@ END_TEST
 
 START_TEST(short_lengths_cover_the_ones_that_code_trips_over)
 {
-	struct fault_config c = {.seed = 1, .short_read = 1000};
+	struct fault_config c = { .seed = 1, .short_read = 1000 };
 	struct fault_state s = { .config = &c };
 	unsigned zero = 0, sector = 0, block = 0, odd = 0, last = 0;
 
