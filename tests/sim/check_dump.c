@@ -87,7 +87,8 @@ START_TEST(the_tensor_comes_first_and_then_what_is_beside_it)
 	rig_pin(r, 0, b, HOST, ACCESS_READ);
 	rig_acquire(r, 1, 4, c, 0, ACCESS_READ, ENGINE_NEVER); /* under way */
 	fails(lose_its_bytes, r, b);
-	ck_assert_ptr_eq(line_with("assertion failed: invariant SOURCE: r->sources != 0, at "), said);
+	ck_assert_ptr_eq(line_with("assertion failed: invariant SOURCE: r->sources != 0, at "),
+			 said);
 	snprintf(first, sizeof(first), "looked at last: tensor %u: %u bytes", b.index,
 		 (unsigned)RIG_FILLED);
 	ck_assert_ptr_eq(line_with(first), strchr(said, '\n') + 1);
