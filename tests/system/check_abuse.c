@@ -9,7 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -235,6 +237,67 @@ START_TEST(holes_in_the_arenas_lose_bytes_and_not_the_daemon)
 }
 END_TEST
 
+/* ---- writes without a pin ---- */
+
+static _Atomic bool writing_on;
+
+static uint64_t moved_down(void)
+{
+	struct tierd_stats stats;
+
+	ck_assert_int_eq(tierd_stats(td, &stats), 0);
+	return stats.moved_bytes[TIERD_DRAM][TIERD_NVME];
+}
+
+/* As one that goes on writing after its release. Whatever stands there then is its own. */
+static void *writes_on(void *arg)
+{
+	const struct tierd_view *v = arg;
+
+	for (unsigned n = 0; atomic_load(&writing_on); n++)
+		memset(v->data, (int)n, v->bytes);
+	return NULL;
+}
+
+/* What goes down has the checksum of what went down, whoever writes meanwhile. */
+START_TEST(what_is_written_without_a_pin_is_torn_and_never_an_error)
+{
+	struct tierd_spec spec = { .ndim = 1, .shape = { KIB(700) } };
+	tierd_tensor h[16];
+	struct tierd_view v;
+	pthread_t thread;
+
+#ifdef __SANITIZE_THREAD__
+	return; /* it is a race, on purpose */
+#endif
+	system_start(s, SMALL);
+	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &td), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(h); i++)
+		ck_assert_int_eq(tierd_create(td, &spec, 1, &h[i]), 0);
+	ck_assert_int_eq(tierd_acquire(td, h[0], TIERD_HOST, TIERD_WRITE, -1, &v), 0);
+	tierd_release(td, &v);
+	atomic_store(&writing_on, true);
+	ck_assert_int_eq(pthread_create(&thread, NULL, writes_on, &v), 0);
+	for (unsigned n = 0; n < 20 * ARRAY_SIZE(h); n++) {
+		struct tierd_view w;
+		unsigned i = n % ARRAY_SIZE(h);
+		int rc = tierd_acquire(td, h[i], TIERD_HOST, TIERD_READ | TIERD_WRITE, -1, &w);
+
+		ck_assert_msg(rc == 0, "%u: %s", n, tierd_error(td));
+		memset(w.data, (int)n, w.bytes);
+		tierd_release(td, &w);
+		if (n % 5 == 0)
+			ck_assert_msg(tierd_flush(td, &h[i], 1) == 0, "%s", tierd_error(td));
+	}
+	atomic_store(&writing_on, false);
+	pthread_join(thread, NULL);
+	ck_assert_uint_gt(moved_down(), MIB(16));
+	tierd_close(td);
+	system_stop(s);
+}
+END_TEST
+
 UNIT_MAIN("abuse", garbage_in_a_control_segment_harms_its_owner_alone,
 	  forged_ring_entries_harm_their_sender_alone,
-	  holes_in_the_arenas_lose_bytes_and_not_the_daemon)
+	  holes_in_the_arenas_lose_bytes_and_not_the_daemon,
+	  what_is_written_without_a_pin_is_torn_and_never_an_error)
