@@ -122,20 +122,30 @@ static const char *const memory_faults[] = {
 	"late: 5%, late_by: 20ms, delay: 1ms",
 };
 
+/* A map that says nothing is refused. */
+static const char *fault_key(char *ret, size_t room, const char *faults)
+{
+	*ret = '\0';
+	if (*faults != '\0')
+		snprintf(ret, room, ", fault: {%s}", faults);
+	return ret;
+}
+
 static void fault_run(const char *hbm, const char *dram, const char *nvme)
 {
 	const struct oracle_params params = {
 		.host_max = MIB(1), .gpu_max = KIB(600), .batch_max = KIB(600), .io_fails = true
 	};
 	struct oracle *o = oracle_open(&params, MIB(64));
-	char config[1024];
+	char config[1024], key[3][256];
 
 	snprintf(config, sizeof(config),
 		 "tiers:\n"
-		 "  hbm: {backend: memory, size: 1MiB, fault: {%s}}\n"
-		 "  dram: {size: 4MiB, fault: {%s}}\n"
-		 "  nvme: {block: 64KiB, fault: {%s}, paths: [{path: @NVME@, size: 16MiB}]}\n",
-		 hbm, dram, nvme);
+		 "  hbm: {backend: memory, size: 1MiB%s}\n"
+		 "  dram: {size: 4MiB%s}\n"
+		 "  nvme: {block: 64KiB%s, paths: [{path: @NVME@, size: 16MiB}]}\n",
+		 fault_key(key[0], sizeof(key[0]), hbm), fault_key(key[1], sizeof(key[1]), dram),
+		 fault_key(key[2], sizeof(key[2]), nvme));
 	printf("hbm {%s} dram {%s} nvme {%s}\n", hbm, dram, nvme);
 	start(config);
 	add_odd(o, MIB(10));
