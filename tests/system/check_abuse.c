@@ -259,13 +259,23 @@ static void *writes_on(void *arg)
 	return NULL;
 }
 
-/* What goes down has the checksum of what went down, whoever writes meanwhile. */
-START_TEST(what_is_written_without_a_pin_is_torn_and_never_an_error)
+/* What comes up where somebody writes does not have the checksum that it went down with. */
+static unsigned may_be_damage(int rc)
+{
+	ck_assert_msg(rc == 0 || (rc == -EIO && strstr(tierd_error(td), "EBADMSG") != NULL), "%d: %s",
+		      rc, tierd_error(td));
+	return rc < 0;
+}
+
+/* What goes down has the checksum of what went down, whoever writes meanwhile. What comes up to
+ * where the writer writes on is said to be damaged, and is whole as soon as it does not. */
+START_TEST(what_is_written_without_a_pin_is_damage_while_it_lasts)
 {
 	struct tierd_spec spec = { .ndim = 1, .shape = { KIB(700) } };
 	tierd_tensor h[16];
-	struct tierd_view v;
+	struct tierd_view v, kept;
 	pthread_t thread;
+	unsigned n, damaged = 0;
 
 #ifdef __SANITIZE_THREAD__
 	return; /* it is a race, on purpose */
@@ -275,23 +285,32 @@ START_TEST(what_is_written_without_a_pin_is_torn_and_never_an_error)
 	for (unsigned i = 0; i < ARRAY_SIZE(h); i++)
 		ck_assert_int_eq(tierd_create(td, &spec, 1, &h[i]), 0);
 	ck_assert_int_eq(tierd_acquire(td, h[0], TIERD_HOST, TIERD_WRITE, -1, &v), 0);
+	kept = v; /* a release zeroes its view */
 	tierd_release(td, &v);
 	atomic_store(&writing_on, true);
-	ck_assert_int_eq(pthread_create(&thread, NULL, writes_on, &v), 0);
-	for (unsigned n = 0; n < 20 * ARRAY_SIZE(h); n++) {
+	ck_assert_int_eq(pthread_create(&thread, NULL, writes_on, &kept), 0);
+	for (n = 0; n < 20 * ARRAY_SIZE(h); n++) {
 		struct tierd_view w;
 		unsigned i = n % ARRAY_SIZE(h);
 		int rc = tierd_acquire(td, h[i], TIERD_HOST, TIERD_READ | TIERD_WRITE, -1, &w);
 
-		ck_assert_msg(rc == 0, "%u: %s", n, tierd_error(td));
+		damaged += may_be_damage(rc);
+		if (rc < 0)
+			continue;
 		memset(w.data, (int)n, w.bytes);
 		tierd_release(td, &w);
 		if (n % 5 == 0)
-			ck_assert_msg(tierd_flush(td, &h[i], 1) == 0, "%s", tierd_error(td));
+			damaged += may_be_damage(tierd_flush(td, &h[i], 1));
 	}
 	atomic_store(&writing_on, false);
 	pthread_join(thread, NULL);
+	printf("%u of %u uses met bytes that were written meanwhile\n", damaged, n);
 	ck_assert_uint_gt(moved_down(), MIB(16));
+	for (unsigned i = 0; i < ARRAY_SIZE(h); i++) {
+		ck_assert_msg(tierd_acquire(td, h[i], TIERD_HOST, TIERD_READ, -1, &v) == 0, "%s",
+			      tierd_error(td));
+		tierd_release(td, &v);
+	}
 	tierd_close(td);
 	system_stop(s);
 }
@@ -300,4 +319,4 @@ END_TEST
 UNIT_MAIN("abuse", garbage_in_a_control_segment_harms_its_owner_alone,
 	  forged_ring_entries_harm_their_sender_alone,
 	  holes_in_the_arenas_lose_bytes_and_not_the_daemon,
-	  what_is_written_without_a_pin_is_torn_and_never_an_error)
+	  what_is_written_without_a_pin_is_damage_while_it_lasts)
