@@ -262,8 +262,9 @@ static void *writes_on(void *arg)
 /* What comes up where somebody writes does not have the checksum that it went down with. */
 static unsigned may_be_damage(int rc)
 {
-	ck_assert_msg(rc == 0 || (rc == -EIO && strstr(tierd_error(td), "EBADMSG") != NULL), "%d: %s",
-		      rc, tierd_error(td));
+	bool said = rc == -EIO && strstr(tierd_error(td), "EBADMSG") != NULL;
+
+	ck_assert_msg(rc == 0 || said, "%d: %s", rc, tierd_error(td));
 	return rc < 0;
 }
 
