@@ -218,18 +218,18 @@ static void holds_no_more(const struct system_holdings *before)
 
 static void loops_of_clients(void (*loop)(struct watch *, uint64_t), uint64_t loops)
 {
-	struct system_holdings before;
+	struct system_holdings before = { 0 };
 	struct watch watch;
 
 	begin(FIRST_SPAN);
 	watch_start(&watch, s->socket);
-	before = system_holdings(s->pid);
 	for (uint64_t i = 0; i < loops; i++) {
 		loop(&watch, i);
 		if (i == op_count)
 			before = system_holdings(s->pid);
 	}
-	holds_no_more(&before);
+	if (loops > op_count)
+		holds_no_more(&before);
 	watch_end(&watch);
 	system_stop(s);
 }
