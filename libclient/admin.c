@@ -10,55 +10,6 @@
 #include "libclient/info.h"
 #include "libclient/request.h"
 
-static int list_payload(const struct call *c, int (*each)(void *ctx, const struct tierd_info *info),
-			void *ctx)
-{
-	struct tierd_info info;
-
-	for (size_t at = 0; at < c->answer.payload_bytes;) {
-		int n = info_read((const char *)c->payload + at, c->answer.payload_bytes - at,
-				  &info);
-		int rc;
-
-		if (n < 0)
-			return error_set(EPROTO, "list answered with a record that cannot be");
-		rc = each(ctx, &info);
-		if (rc != 0)
-			return rc;
-		at += (size_t)n;
-	}
-	return 0;
-}
-
-int admin_list(struct tierd *t, int (*each)(void *ctx, const struct tierd_info *info), void *ctx)
-{
-	uint64_t next = 0;
-
-	do {
-		uint64_t from = next;
-		struct call c;
-		int rc = request_begin(t, CALL_PAYLOAD, OP_LIST, &c);
-
-		if (rc < 0)
-			return rc;
-		c.entry.offset = from;
-		request_submit(t, &c);
-		rc = request_wait(t, &c, REQUEST_NEVER);
-		if (rc < 0)
-			return rc;
-		next = c.answer.value;
-		rc = list_payload(&c, each, ctx);
-		request_end(t, &c);
-		if (rc != 0)
-			return rc;
-		/* A list that does not go on would never end. */
-		if (next != 0 && next <= from)
-			return error_set(EPROTO, "list goes back from %llu to %llu",
-					 (unsigned long long)from, (unsigned long long)next);
-	} while (next != 0);
-	return 0;
-}
-
 static int explain_read(const struct call *c, struct wire_explain *ret, struct wire_pin *pins,
 			size_t max)
 {
@@ -118,6 +69,16 @@ static int wait_read(const char *from, size_t room, struct admin_wait *ret)
 
 /* Reads one record and hands it on: its bytes, or -EPROTO; what was answered is *ret_rc. */
 typedef int read_record(const char *from, size_t room, const void *each, void *ctx, int *ret_rc);
+
+static int record_of_info(const char *from, size_t room, const void *each, void *ctx, int *ret_rc)
+{
+	int (*const *call)(void *, const struct tierd_info *) = each;
+	struct tierd_info info;
+	int n = info_read(from, room, &info);
+
+	*ret_rc = n < 0 ? 0 : (*call)(ctx, &info);
+	return n;
+}
 
 static int record_of_wait(const char *from, size_t room, const void *each, void *ctx, int *ret_rc)
 {
@@ -184,11 +145,17 @@ static int each_record(struct tierd *t, uint16_t opcode, const char *what, read_
 		request_end(t, &c);
 		if (rc != 0)
 			return rc;
+		/* One that does not go on would never end. */
 		if (next != 0 && next <= from)
 			return error_set(EPROTO, "%s goes back from %llu to %llu", what,
 					 (unsigned long long)from, (unsigned long long)next);
 	} while (next != 0);
 	return 0;
+}
+
+int admin_list(struct tierd *t, int (*each)(void *ctx, const struct tierd_info *info), void *ctx)
+{
+	return each_record(t, OP_LIST, "list", record_of_info, &each, ctx);
 }
 
 int admin_waits(struct tierd *t, int (*each)(void *ctx, const struct admin_wait *wait), void *ctx)
