@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "tests/sim/quotas.h"
 #include "tests/sim/stepper.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -150,42 +151,30 @@ END_TEST
  * adds up. Whoever asks for what it may have is answered, whatever others are guaranteed. */
 START_TEST(every_byte_is_right_and_nobody_waits_for_ever_with_quotas)
 {
-#define ALL UINT64_MAX
-	static const struct engine_quota on_gpu[] = {
-		{ .name = "a",
-		  .tier = { [TIER_KIND_HBM] = { KIB(128), KIB(192) },
-			    [TIER_KIND_DRAM] = { 0, ALL },
-			    [TIER_KIND_NVME] = { 0, ALL } } },
-		{ .name = "b",
-		  .tier = { [TIER_KIND_HBM] = { KIB(128), ALL },
-			    [TIER_KIND_DRAM] = { 0, ALL },
-			    [TIER_KIND_NVME] = { 0, ALL } } },
-	};
-	static const struct engine_quota everywhere[] = {
-		{ .prefix = true,
-		  .tier = { [TIER_KIND_HBM] = { KIB(64), KIB(128) },
-			    [TIER_KIND_DRAM] = { KIB(100), KIB(300) },
-			    [TIER_KIND_NVME] = { KIB(200), KIB(700) } } },
-		{ .name = "b",
-		  .tier = { [TIER_KIND_HBM] = { 0, KIB(100) },
-			    [TIER_KIND_DRAM] = { KIB(64), KIB(200) },
-			    [TIER_KIND_NVME] = { 0, KIB(400) } } },
-	};
-#undef ALL
 	static const struct {
 		struct world_shape shape;
 		bool faults, crowded;
 	} runs[] = {
-		{ { .hbm = 1, .nvme = 2, .quotas = on_gpu, .quota_count = 2 }, false, false },
-		{ { .hbm = 2, .nvme = 1, .zone = true, .quotas = on_gpu, .quota_count = 2 },
+		{ { .hbm = 1, .nvme = 2, .quotas = quotas_on_gpu, .quota_count = 2 },
+		  false,
+		  false },
+		{ { .hbm = 2, .nvme = 1, .zone = true, .quotas = quotas_on_gpu, .quota_count = 2 },
 		  true,
 		  false },
-		{ { .hbm = 1, .nvme = 2, .quotas = everywhere, .quota_count = 2 }, false, false },
-		{ { .hbm = 1, .nvme = 1, .slabs = true, .quotas = everywhere, .quota_count = 2 },
+		{ { .hbm = 1, .nvme = 2, .quotas = quotas_everywhere, .quota_count = 2 },
+		  false,
+		  false },
+		{ { .hbm = 1,
+		    .nvme = 1,
+		    .slabs = true,
+		    .quotas = quotas_everywhere,
+		    .quota_count = 2 },
 		  true,
 		  false },
-		{ { .hbm = 1, .quotas = everywhere, .quota_count = 2 }, false, true },
-		{ { .hbm = 2, .nvme = 2, .quotas = everywhere, .quota_count = 1 }, false, true },
+		{ { .hbm = 1, .quotas = quotas_everywhere, .quota_count = 2 }, false, true },
+		{ { .hbm = 2, .nvme = 2, .quotas = quotas_everywhere, .quota_count = 1 },
+		  false,
+		  true },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(runs); i++)

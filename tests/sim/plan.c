@@ -2,6 +2,7 @@
 #include "tests/sim/plan.h"
 
 #include "base/compiler.h"
+#include "tests/sim/quotas.h"
 
 #define STEPS_LEAST 300u
 #define STEPS_MORE  3000u
@@ -37,36 +38,14 @@ static struct world_shape any_shape(uint64_t *state, bool crowded)
 	return shape;
 }
 
-#define ALL UINT64_MAX
-static const struct engine_quota on_gpu[] = {
-	{ .name = "a",
-	  .tier = { [TIER_KIND_HBM] = { KIB(128), KIB(192) },
-		    [TIER_KIND_DRAM] = { 0, ALL },
-		    [TIER_KIND_NVME] = { 0, ALL } } },
-	{ .name = "b",
-	  .tier = { [TIER_KIND_HBM] = { KIB(128), ALL },
-		    [TIER_KIND_DRAM] = { 0, ALL },
-		    [TIER_KIND_NVME] = { 0, ALL } } },
-};
-static const struct engine_quota everywhere[] = {
-	{ .prefix = true,
-	  .tier = { [TIER_KIND_HBM] = { KIB(64), KIB(128) },
-		    [TIER_KIND_DRAM] = { KIB(100), KIB(300) },
-		    [TIER_KIND_NVME] = { KIB(200), KIB(700) } } },
-	{ .name = "b",
-	  .tier = { [TIER_KIND_HBM] = { 0, KIB(100) },
-		    [TIER_KIND_DRAM] = { KIB(64), KIB(200) },
-		    [TIER_KIND_NVME] = { 0, KIB(400) } } },
-};
-#undef ALL
-
 /* What is guaranteed has to be there. */
 static void any_quotas(uint64_t *state, struct world_shape *shape)
 {
 	if (shape->hbm == 0 || shape->nvme == 0 || (shape->zone && shape->slabs) ||
 	    !one_in(state, 3))
 		return;
-	shape->quotas = shape->zone || (!shape->slabs && one_in(state, 2)) ? on_gpu : everywhere;
+	shape->quotas = shape->zone || (!shape->slabs && one_in(state, 2)) ? quotas_on_gpu
+									   : quotas_everywhere;
 	shape->quota_count = 2;
 }
 
