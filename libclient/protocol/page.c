@@ -8,8 +8,8 @@
 
 #define TRIES 100000
 
-/* Acquire: none may be read after the second look at the sequence. Pairs with the daemon's store of
- * an even sequence. */
+/* Acquire: none may be read after the second look at the sequence. Pairs with the store of an
+ * even sequence by a daemon that keeps one. */
 static uint64_t get(const _Atomic uint64_t *counter)
 {
 	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_acquire);

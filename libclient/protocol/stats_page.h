@@ -2,7 +2,8 @@
  *
  * The stats page: the daemon's counters in shared memory, readable without a request and by rows
  * that explain themselves. The daemon's control thread writes with relaxed stores; any client
- * reads. A snapshot is consistent when `sequence` was even and equal before and after.
+ * reads. A snapshot is consistent where `sequence` was even, equal before and after, and not 0: a
+ * daemon that leaves it at 0, as tierd does now, vouches for each counter alone.
  */
 #ifndef TIERD_PROTOCOL_STATS_PAGE_H
 #define TIERD_PROTOCOL_STATS_PAGE_H
