@@ -62,10 +62,13 @@ static int keep_wait(void *ctx, const struct admin_wait *wait)
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* How many columns end at `bytes` of `limit`: rounded, so that all of a bar is never too long. */
+/* How many columns end at `bytes` of `limit`: rounded, so that all of a bar is never too long. The
+ * page may say anything, so what is above the limit is not divided by it. */
 static unsigned column_of(uint64_t bytes, uint64_t limit)
 {
-	return MIN((unsigned)((double)bytes / (double)limit * BAR_COLUMNS + 0.5), BAR_COLUMNS);
+	if (bytes >= limit)
+		return BAR_COLUMNS;
+	return (unsigned)((double)bytes / (double)limit * BAR_COLUMNS + 0.5);
 }
 
 static void fill_bar(char *bar, unsigned *from, unsigned to, char c)
