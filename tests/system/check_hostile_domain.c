@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "tests/system/hostile_rig.h"
@@ -161,35 +163,31 @@ END_TEST
 
 /* ---- rows: rings ---------------------------------------------------------------------------- */
 
-struct scribbler {
-	struct wire *w;
-	_Atomic bool stop;
-};
-
-/* Entries and payloads change all the time, also between a check and a use. */
-static void *scribble(void *arg)
+/* Entries and payloads change all the time, also between a check and a use; until it is killed. */
+static _Noreturn void scribble(struct wire *w)
 {
-	struct scribbler *sc = arg;
+	volatile uint32_t *entries = (void *)wire_part(w, w->sq.offset);
+	volatile uint32_t *payload = (void *)wire_payload(w, 0);
 	unsigned random = 7;
-	char *at = wire_part(sc->w, sc->w->sq.offset);
 
-	while (!atomic_load_explicit(&sc->stop, memory_order_relaxed)) {
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;) {
 		unsigned i = (unsigned)rand_r(&random);
 
-		((volatile uint32_t *)(void *)at)[i % (SQ_ENTRIES * sizeof(struct sq_entry) / 4)] =
-			(uint32_t)rand_r(&random);
-		((volatile uint32_t *)wire_payload(sc->w, 0))[i % 64] = (uint32_t)rand_r(&random);
+		entries[i % (SQ_ENTRIES * sizeof(struct sq_entry) / 4)] = (uint32_t)rand_r(&random);
+		payload[i % 64] = (uint32_t)rand_r(&random);
 	}
-	return NULL;
 }
 
+/* A process and no thread: to TSan two threads here are a race, which is what this is about. */
 static void scribbles_for_a_while(struct wire *w)
 {
-	struct scribbler sc = { .w = w };
-	pthread_t thread;
+	pid_t scribbler = fork();
 	struct cq_entry c;
 
-	MUST(pthread_create(&thread, NULL, scribble, &sc) == 0, "no thread");
+	MUST(scribbler >= 0, "fork: %m");
+	if (scribbler == 0)
+		scribble(w);
 	for (unsigned i = 0; i < 2000; i++) {
 		const struct sq_entry e = { .id = i % 200,
 					    .opcode = i % 2 ? OP_CREATE : OP_ACQUIRE,
@@ -202,8 +200,8 @@ static void scribbles_for_a_while(struct wire *w)
 		while (wire_poll(w, &c))
 			;
 	}
-	atomic_store(&sc.stop, true);
-	pthread_join(thread, NULL);
+	kill(scribbler, SIGKILL);
+	MUST(waitpid(scribbler, NULL, 0) == scribbler, "waitpid: %m");
 }
 
 static void changes_entries(struct system *unused, void *arg)
