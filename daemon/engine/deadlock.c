@@ -116,16 +116,17 @@ static bool runs_outside(const struct engine *e, uint8_t device)
 	return false;
 }
 
-/* Whether everything that is pinned there is those clients', and nothing else changes. `only`: of
- * that account, which is at its limit. */
-static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_demand *demand)
+/* Whether everything that is pinned there is those clients', and nothing else changes. Of an
+ * account at its limit (`own`) that is all of its own: whatever room there is is not for it. */
+static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_demand *demand,
+			   uint64_t since_ns)
 {
 	struct device *d = &e->devices[device];
 	bool more, any = false;
 	struct extent x;
 
-	if (d->lost || d->closed_bytes > 0 || d->compacting > 0 || runs_outside(e, device) ||
-	    (!demand->own && is_witnessed(e, d)))
+	if (d->lost || d->compacting > 0 || runs_outside(e, device) ||
+	    (!demand->own && (slabs_may_come(e, device, since_ns) || is_witnessed(e, d))))
 		return false;
 	for (more = extents_next(d->extents, EXTENT_NONE, &x); more;
 	     more = extents_next(d->extents, x.node, &x)) {
@@ -161,8 +162,8 @@ static bool queued_is_stuck(struct engine *e, struct request *q)
 		demand.account = quota_limits(e, q, &over);
 		demand.own = true;
 	}
-	return is_held_inside(e, q->device, &demand) ||
-	       (second != q->device && is_held_inside(e, second, &demand));
+	return is_held_inside(e, q->device, &demand, q->begin_ns) ||
+	       (second != q->device && is_held_inside(e, second, &demand, q->begin_ns));
 }
 
 /* It polls: each tensor that it has not got is pinned at another place. */

@@ -397,6 +397,22 @@ uint64_t slabs_capacity(const struct engine *e, uint8_t device)
 	return bytes - d->closed_bytes + MIN(slabs_spare_bytes(s), d->closed_bytes);
 }
 
+/* Whoever found that there is none asked for it, unless it knew that from before. */
+bool slabs_may_come(const struct engine *e, uint8_t device, uint64_t since_ns)
+{
+	const struct device *d = &e->devices[device];
+	const struct slabs *s = e->devices[d->lane].slabs;
+
+	if (s == NULL || d->closed_bytes == 0)
+		return false;
+	if (s->busy || s->leaving != s->count || (!d->tier->base.on_demand && !slabs_full(s)))
+		return true;
+	for (uint32_t i = 0; i < s->count; i++)
+		if (s->slab[i].state == SLAB_PINNING)
+			return true;
+	return slabs_full(s) && s->retry_at_ns != 0 && s->retry_at_ns < since_ns + SLAB_RETRY_NS;
+}
+
 const char *slabs_trouble(const struct engine *e, uint8_t device)
 {
 	const struct slabs *s = e->devices[e->devices[device].lane].slabs;

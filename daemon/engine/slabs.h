@@ -101,6 +101,9 @@ void slabs_holder_gone(struct engine *e, struct holder *h);
 void slabs_trim(struct engine *e);
 /* Bytes of the device that could hold tensors, as far as is known now. */
 uint64_t slabs_capacity(const struct engine *e, uint8_t device);
+/* Whether more of the device may come by itself: it is under way, or was not asked for since then.
+ */
+bool slabs_may_come(const struct engine *e, uint8_t device, uint64_t since_ns);
 /* Why no more of the device is to be had at present; NULL: it is. */
 const char *slabs_trouble(const struct engine *e, uint8_t device);
 /* Tells the statistics what is there. */

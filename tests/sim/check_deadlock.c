@@ -243,17 +243,18 @@ START_TEST(what_only_others_hold_is_busy_at_the_deadline)
 }
 END_TEST
 
+static const struct engine_quota limited[] = {
+	{ .name = "a",
+	  .tier = { [TIER_KIND_HBM] = { 0, 4 * UNIT },
+		    [TIER_KIND_DRAM] = { 0, UINT64_MAX },
+		    [TIER_KIND_NVME] = { 0, UINT64_MAX } } },
+};
+
 /* At its limit a namespace waits for its own pins alone: what others hold and do is no way out. */
 START_TEST(whoever_fills_its_own_limit_is_told)
 {
-	static const struct engine_quota q[] = {
-		{ .name = "a",
-		  .tier = { [TIER_KIND_HBM] = { 0, 4 * UNIT },
-			    [TIER_KIND_DRAM] = { 0, UINT64_MAX },
-			    [TIER_KIND_NVME] = { 0, UINT64_MAX } } },
-	};
 	struct rig *r = rig_open(
-		(struct world_shape){ .hbm = 1, .nvme = 2, .quotas = q, .quota_count = 1 });
+		(struct world_shape){ .hbm = 1, .nvme = 2, .quotas = limited, .quota_count = 1 });
 	struct wire_handle t[5], b = rig_create(r, 1, UNIT);
 
 	rig_threads(r, 0, 1);
@@ -267,6 +268,107 @@ START_TEST(whoever_fills_its_own_limit_is_told)
 	for (unsigned i = 0; i < 4; i++)
 		rig_unpin(r, 0, t[i], ACCESS_WRITE);
 	rig_unpin(r, 1, b, ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
+/* ---- where a GPU has its memory in slabs ---- */
+
+/* So much is to be had, and each of the clients has its part of it pinned. */
+static void hold_memory(struct held *x, unsigned clients, uint64_t bytes)
+{
+	x->r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .slabs = true });
+	x->r->world.physical_bytes = bytes;
+	x->n = (unsigned)(bytes / UNIT) / clients;
+	for (unsigned c = 0; c < clients; c++) {
+		rig_threads(x->r, c, 1);
+		for (unsigned i = 0; i < x->n; i++) {
+			x->t[c][i] = rig_create(x->r, c, UNIT);
+			rig_pin(x->r, c, x->t[c][i], GPU, ACCESS_WRITE);
+		}
+	}
+}
+
+START_TEST(all_the_memory_that_there_is_may_be_held_in_a_ring)
+{
+	struct held x;
+
+	hold_memory(&x, 2, 4 * WORLD_HBM_SLAB);
+	want(&x, 0, 2, UNIT, GPU);
+	ck_assert_int_eq(rig_wait(x.r, 0, 2, LONG), RIG_UNANSWERED);
+	want(&x, 1, 2, UNIT, GPU);
+	/* Memory is asked for once more: there might be some by now. */
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 1100), -EDEADLK);
+	ck_assert_ptr_nonnull(strstr(x.r->client[1].text[2], "2 clients"));
+	ck_assert(!x.r->client[0].answered[2]);
+	let_go(&x, 1);
+	ck_assert_int_eq(rig_wait(x.r, 0, 2, LONG), 0);
+	let_go(&x, 0);
+	rig_close(x.r);
+}
+END_TEST
+
+/* That there is no more is known from before; there is now. */
+START_TEST(nobody_is_told_before_memory_was_asked_for_again)
+{
+	struct held x;
+
+	hold_memory(&x, 1, 4 * WORLD_HBM_SLAB);
+	want(&x, 0, 2, UNIT, GPU);
+	ck_assert_int_eq(rig_wait(x.r, 0, 2, 5), -EDEADLK);
+	x.r->world.physical_bytes = 5 * WORLD_HBM_SLAB;
+	rig_settle(x.r, 100);
+	want(&x, 0, 3, UNIT, GPU);
+	ck_assert_int_eq(rig_wait(x.r, 0, 3, 1100), 0);
+	let_go(&x, 0);
+	rig_close(x.r);
+}
+END_TEST
+
+/* Dram that does not come, likewise. */
+START_TEST(dram_that_does_not_come_may_be_held_in_a_ring)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .slabs = true });
+	struct wire_handle t[WORLD_DRAM_SLAB / UNIT + 1];
+	size_t n = ARRAY_SIZE(t) - 1;
+
+	r->world.refuse_permille = 1000;
+	rig_threads(r, 0, 1);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = rig_create(r, 0, UNIT);
+	for (size_t i = 0; i < n; i++)
+		rig_pin(r, 0, t[i], HOST, ACCESS_WRITE);
+	rig_acquire(r, 0, 2, t[n], HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 1100), -EDEADLK);
+	r->world.refuse_permille = 0;
+	rig_settle(r, 100);
+	rig_acquire(r, 0, 3, t[n], HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 1100), 0);
+	for (size_t i = 0; i < n; i++)
+		rig_unpin(r, 0, t[i], ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
+/* It waits for its own pins alone, though the GPU could have more memory. */
+START_TEST(whoever_fills_its_own_limit_is_told_where_memory_could_come)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1,
+						       .nvme = 2,
+						       .slabs = true,
+						       .quotas = limited,
+						       .quota_count = 1 });
+	struct wire_handle t[5];
+
+	rig_threads(r, 0, 1);
+	for (unsigned i = 0; i < 5; i++)
+		t[i] = rig_create(r, 0, UNIT);
+	for (unsigned i = 0; i < 4; i++)
+		rig_pin(r, 0, t[i], GPU, ACCESS_WRITE);
+	rig_acquire(r, 0, 2, t[4], GPU, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 5), -EDEADLK);
+	for (unsigned i = 0; i < 4; i++)
+		rig_unpin(r, 0, t[i], ACCESS_WRITE);
 	rig_close(r);
 }
 END_TEST
@@ -350,13 +452,17 @@ static void act(struct rig *r, unsigned c, struct actor *all, struct wire_handle
 		ask(r, c, a, t);
 }
 
-static void run_by_chance(uint64_t seed, unsigned *deadlocks)
+/* Memory that may have come since is asked for within a second, before anybody is told. */
+static void run_by_chance(uint64_t seed, bool slabs, unsigned *deadlocks)
 {
-	struct rig *r = rig_open(one_gpu);
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2, .slabs = slabs });
+	unsigned patience = slabs ? 1500 : 400;
 	struct wire_handle t[RIG_CLIENTS][TENSORS];
 	struct actor all[RIG_CLIENTS] = { 0 };
 
 	r->world.random = seed * 2 + 1;
+	if (slabs)
+		r->world.physical_bytes = (2 + seed % 4) * WORLD_HBM_SLAB;
 	for (unsigned c = 0; c < RIG_CLIENTS; c++) {
 		rig_threads(r, c, 1);
 		for (unsigned i = 0; i < TENSORS; i++)
@@ -375,7 +481,7 @@ static void run_by_chance(uint64_t seed, unsigned *deadlocks)
 		}
 		/* When all of them wait, one of them is answered. */
 		for (unsigned c = 0; waiting == RIG_CLIENTS && c < RIG_CLIENTS; c++)
-			waiting -= all[c].waited_ms < 400;
+			waiting -= all[c].waited_ms < patience;
 		ck_assert_msg(waiting < RIG_CLIENTS, "seed %llu, step %u: nobody goes on",
 			      (unsigned long long)seed, step);
 	}
@@ -390,9 +496,20 @@ START_TEST(clients_of_one_thread_always_go_on_and_are_told_for_cause)
 	unsigned deadlocks = 0;
 
 	for (uint64_t seed = 1; seed <= 40; seed++)
-		run_by_chance(seed, &deadlocks);
+		run_by_chance(seed, false, &deadlocks);
 	ck_assert_uint_gt(deadlocks, 40);
 	printf("deadlock: %u acquires were told\n", deadlocks);
+}
+END_TEST
+
+START_TEST(clients_of_one_thread_always_go_on_where_memory_lacks)
+{
+	unsigned deadlocks = 0;
+
+	for (uint64_t seed = 1; seed <= 40; seed++)
+		run_by_chance(seed, true, &deadlocks);
+	ck_assert_uint_gt(deadlocks, 40);
+	printf("deadlock: %u acquires were told where memory lacks\n", deadlocks);
 }
 END_TEST
 
@@ -404,4 +521,9 @@ UNIT_MAIN("deadlock", the_later_of_two_that_hold_all_and_want_more_is_told,
 	  three_in_a_ring_over_two_tiers_are_told_once,
 	  pins_of_each_other_at_another_place_are_a_ring_too, whoever_holds_nothing_is_not_told,
 	  what_only_others_hold_is_busy_at_the_deadline, whoever_fills_its_own_limit_is_told,
-	  clients_of_one_thread_always_go_on_and_are_told_for_cause)
+	  all_the_memory_that_there_is_may_be_held_in_a_ring,
+	  nobody_is_told_before_memory_was_asked_for_again,
+	  dram_that_does_not_come_may_be_held_in_a_ring,
+	  whoever_fills_its_own_limit_is_told_where_memory_could_come,
+	  clients_of_one_thread_always_go_on_and_are_told_for_cause,
+	  clients_of_one_thread_always_go_on_where_memory_lacks)
