@@ -41,7 +41,7 @@ struct daemon {
 /* ---- signals -------------------------------------------------------------------------------- */
 
 /* A start may take long (a tier is touched page by page) and an end may wait for a slow device:
- * then a signal ends the process at once. Only the lock file has a name by then. */
+ * then a signal ends the process at once. Only the lock file has a name then. */
 static const struct rendezvous *abandoned;
 
 static void signal_at_once(int number)
@@ -415,6 +415,9 @@ static void clients_end(struct daemon *d)
 {
 	if (d->server)
 		server_stop(d->server);
+	rendezvous_unlisten(&d->rendezvous); /* of a server that could not begin as well */
+	if (abandoned)
+		signals_end_at_once(d);
 	for (unsigned i = 0; i < d->domains; i++)
 		domain_drain(d->domain[i]);
 }
@@ -433,8 +436,6 @@ void daemon_destroy(struct daemon *d)
 {
 	if (!d)
 		return;
-	if (abandoned)
-		signals_end_at_once(d);
 	clients_end(d);
 	for (unsigned i = 0; i < d->domains; i++)
 		domain_end_engine(d->domain[i]);

@@ -202,7 +202,7 @@ static int run(const struct arguments *a)
 	return status;
 }
 
-int main(int argc, char **argv)
+static int act(int argc, char **argv)
 {
 	struct arguments arguments = { 0 };
 	int status = arguments_parse(argc, argv, &arguments);
@@ -219,4 +219,16 @@ int main(int argc, char **argv)
 	/* A reader of our stderr that went away must not end us. */
 	signal(SIGPIPE, SIG_IGN);
 	return run(&arguments);
+}
+
+int main(int argc, char **argv)
+{
+	int status = act(argc, argv);
+
+	/* A full disk shows only now. */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "tierd: stdout: %s\n", strerror(errno));
+		return status != STATUS_OK ? status : STATUS_FAILED;
+	}
+	return status;
 }

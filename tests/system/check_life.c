@@ -213,6 +213,12 @@ START_TEST(exit_statuses_are_those_documented)
 						    "[{path: /nosuch, size: 8MiB}]}}\n"),
 			 1);
 	system_stop(s);
+	/* A disk may have room another time. */
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: @NVME@, size: 4000TiB}]}}\n"),
+			 1);
+	ck_assert(system_log_has(s, "4398046511104000 wanted"));
+	system_stop(s);
 	/* What only a look at the machine tells. */
 	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
 						    "[{path: /dev/null, size: 8MiB}]}}\n"),
