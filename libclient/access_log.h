@@ -24,12 +24,18 @@ void access_log_switch(struct tierd *t);
 /* tierd_close(): no thread's exit touches the logs of `t` any more. */
 void access_log_forget(struct tierd *t);
 
+/* The daemon counts this thread among those of the connection. */
+static inline void access_log_join(struct tierd *t)
+{
+	if (unlikely(access_log_cache.cookie != t->hot.cookie))
+		access_log_switch(t);
+}
+
 static inline void access_log_put(struct tierd *t, uint32_t index, uint8_t place, uint32_t access)
 {
 	struct access_log_cache *c = &access_log_cache;
 
-	if (unlikely(c->cookie != t->hot.cookie))
-		access_log_switch(t);
+	access_log_join(t);
 	if (unlikely(c->log == NULL))
 		return;
 	atomic_store_explicit(&c->log->entries[c->head % LOG_ENTRIES],

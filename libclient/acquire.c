@@ -231,6 +231,16 @@ int want_check(struct tierd *t, struct want *w)
 	return place_find(t, w->place, &w->wire_place);
 }
 
+/* Of nothing: all that it does is known of this thread. */
+static int join(struct tierd *t)
+{
+	int rc = client_usable(t);
+
+	if (rc == 0)
+		access_log_join(t);
+	return rc;
+}
+
 __attribute__((noinline)) int want_acquire(struct tierd *t, struct want *w, int rc,
 					   struct tierd_view *ret)
 {
@@ -240,7 +250,7 @@ __attribute__((noinline)) int want_acquire(struct tierd *t, struct want *w, int 
 	if (wrong < 0)
 		return wrong;
 	if (w->n == 0)
-		return client_usable(t);
+		return join(t);
 	if (rc == TRY_HIT)
 		rc = want_pin(t, w, &at);
 	return rc == TRY_HIT ? view_all(t, w, ret) : want_wait(t, w, at, rc, ret);

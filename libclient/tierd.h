@@ -310,8 +310,7 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  * connections that wait themselves, this one among them, and it came last. A connection waits when
  * every thread of it that ever acquired something does, and no stream is to end a view of it.
  * Release something, and acquire again. A thread that only releases what others acquired is not
- * known as one that may help: let it acquire something once, or have no thread that acquires wait
- * for ever.
+ * known as one that may help, before it has called tierd_acquire_batch() once, if only of nothing.
  * Units: timeout in nanoseconds, `ret->bytes` in bytes.
  * Ownership: `ret` and the right to its bytes are the caller's until tierd_release(); the
  *        memory is shared with the daemon and other clients.
@@ -329,7 +328,8 @@ TIERD_API int tierd_acquire(struct tierd *t, tierd_tensor tensor, int place, uin
 
 /**
  * tierd_acquire() of several tensors at once, all or nothing. It holds no pin while it waits. A
- * handle may stand in it more than once.
+ * handle may stand in it more than once. Of no tensor it tells tierd that there is this thread, and
+ * does nothing else: a thread that will only release does so before others wait for that.
  *
  * @param n 0 to TIERD_BATCH_MAX
  * @param ret n views, each released on its own

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "libclient/admin.h"
 #include "tests/system/client_rig.h"
 
 #define CONFIG                                   \
@@ -51,6 +52,68 @@ START_TEST(whoever_fills_a_gpu_with_its_own_views_is_told)
 	tierd_release(t, &v[1]);
 	ck_assert_int_eq(tierd_acquire_batch(t, &h[4], 2, GPU, TIERD_READ, -1, &v[4]), 0);
 	for (unsigned i = 2; i < 6; i++)
+		tierd_release(t, &v[i]);
+}
+END_TEST
+
+/* A thread that releases one view, when another one waits if it `waits`. */
+struct releaser {
+	struct tierd_view *view;
+	bool joins, waits;
+	_Atomic bool there;
+};
+
+static void *releases_one(void *arg)
+{
+	struct releaser *r = arg;
+	uint64_t end_ns = clock_now_ns() + (uint64_t)WAIT;
+
+	if (r->joins)
+		ck_assert_int_eq(tierd_acquire_batch(t, NULL, 0, 0, TIERD_READ, 0, NULL), 0);
+	atomic_store(&r->there, true);
+	while (r->waits && atomic_load(&admin_stats_page(t)->waiting) == 0) {
+		ck_assert_uint_lt(clock_now_ns(), end_ns);
+		usleep(1000);
+	}
+	while (!r->waits && atomic_load(&r->there))
+		usleep(1000);
+	tierd_release(t, r->view);
+	return NULL;
+}
+
+static pthread_t begin_releaser(struct releaser *r)
+{
+	pthread_t ret;
+
+	ck_assert_int_eq(pthread_create(&ret, NULL, releases_one, r), 0);
+	while (!atomic_load(&r->there))
+		usleep(1000);
+	return ret;
+}
+
+/* Nobody can see a thread that has only ever computed, so who waits for it is told, unless it has
+ * said that it is there. */
+START_TEST(a_thread_that_only_releases_is_known_once_it_has_said_so)
+{
+	struct releaser joined = { .joins = true, .waits = true }, unknown = { .waits = false };
+	struct tierd_view v[6];
+	pthread_t thread;
+
+	for (unsigned i = 0; i < 4; i++)
+		v[i] = hold(make(MIB(1)), GPU, TIERD_WRITE);
+	unknown.view = &v[0];
+	thread = begin_releaser(&unknown);
+	ck_assert_int_eq(tierd_acquire(t, make(MIB(1)), GPU, TIERD_READ, WAIT, &v[4]), -EDEADLK);
+	atomic_store(&unknown.there, false);
+	pthread_join(thread, NULL);
+	v[0] = hold(make(MIB(1)), GPU, TIERD_WRITE);
+	joined.view = &v[0];
+	thread = begin_releaser(&joined);
+	ck_assert_int_eq(tierd_acquire(t, make(MIB(1)), GPU, TIERD_READ, -1, &v[4]), 0);
+	pthread_join(thread, NULL);
+	/* It has ended, and can help no more. */
+	ck_assert_int_eq(tierd_acquire(t, make(MIB(1)), GPU, TIERD_READ, -1, &v[5]), -EDEADLK);
+	for (unsigned i = 1; i < 5; i++)
 		tierd_release(t, &v[i]);
 }
 END_TEST
@@ -438,6 +501,7 @@ END_TEST
 
 UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once,
 	       whoever_fills_a_gpu_with_its_own_views_is_told,
+	       a_thread_that_only_releases_is_known_once_it_has_said_so,
 	       sentences_name_tensors_as_tierctl_does,
 	       a_foreign_pin_elsewhere_is_waited_for_and_named,
 	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,

@@ -321,6 +321,32 @@ START_TEST(threads_give_their_logs_back_when_they_end)
 }
 END_TEST
 
+static void *join_and_release(void *view)
+{
+	ck_assert_int_eq(tierd_acquire_batch(t, NULL, 0, TIERD_HOST, TIERD_READ, 0, NULL), 0);
+	ck_assert_uint_eq(atomic_load(&fake.logs[1].owner), 1);
+	ck_assert_uint_eq(atomic_load(&fake.logs[1].head), 0);
+	tierd_release(t, view);
+	return NULL;
+}
+
+/* By its log the daemon knows that there is a thread; of one that only releases it does not. */
+START_TEST(an_acquire_of_nothing_takes_a_log)
+{
+	struct tierd_view v;
+	pthread_t thread;
+
+	begin();
+	ck_assert_int_eq(tierd_acquire(t, one, TIERD_HOST, TIERD_READ, 0, &v), 0);
+	ck_assert_uint_eq(atomic_load(&fake.logs[1].owner), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, join_and_release, &v), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(atomic_load(&fake.logs[1].owner), 0);
+	expect_slot(1, 0);
+	end();
+}
+END_TEST
+
 START_TEST(two_connections_of_a_thread_keep_their_logs_apart)
 {
 	static struct fake other;
@@ -438,7 +464,7 @@ UNIT_MAIN("client", a_hit_pins_the_slot_and_points_into_the_arena,
 	  what_was_filled_before_is_no_key_to_an_unfilled_front,
 	  an_unfilled_front_is_a_miss_for_all_others_and_filled_stays_down,
 	  the_log_tells_of_every_use_and_wakes_a_sleeping_daemon_once,
-	  threads_give_their_logs_back_when_they_end,
+	  threads_give_their_logs_back_when_they_end, an_acquire_of_nothing_takes_a_log,
 	  two_connections_of_a_thread_keep_their_logs_apart,
 	  a_close_with_views_unmaps_after_the_last_release,
 	  a_forked_child_is_refused_and_harms_nothing, stats_come_from_the_page)
