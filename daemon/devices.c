@@ -145,12 +145,16 @@ static int nvme_open(struct devices *d, const struct settings *s, struct err *er
 /* ---- staging -------------------------------------------------------------------------------- */
 
 /* Every device that asks for it learns of all memory that its transfers will point into, so that it
- * can register what can be registered: a disk with the kernel, a GPU with its driver. Of dram the
- * rest follows slab by slab. */
+ * can register what can be registered: a disk with the kernel, a GPU with its driver. Staging comes
+ * first: where only some can be, each of its bytes is used more often. Of dram the rest follows
+ * slab by slab. */
 static void memory_introduce(struct devices *d, struct tier *t)
 {
 	if (!t->base.ops->host_memory)
 		return;
+	if (d->engine_staging_bytes > 0)
+		t->base.ops->host_memory(t, d->staging.base, d->engine_staging_bytes,
+					 d->engine_staging_bytes);
 	for (unsigned i = 0; i < d->count; i++) {
 		struct tier_base *dram = &d->tier[i]->base;
 
@@ -160,9 +164,6 @@ static void memory_introduce(struct devices *d, struct tier *t)
 					 dram->slab_bytes > 0 ? dram->backed_bytes : dram->bytes);
 		dram->registered = true;
 	}
-	if (d->engine_staging_bytes > 0)
-		t->base.ops->host_memory(t, d->staging.base, d->engine_staging_bytes,
-					 d->engine_staging_bytes);
 }
 
 static int staging_open(struct devices *d, const struct settings *s, struct err *err)

@@ -55,6 +55,7 @@ struct gpu_memory {
 	unsigned count, room, promised;
 	/* H's. */
 	struct list pinned;
+	uint64_t pinned_bytes; /* by whomever, of what it was asked for */
 	bool warned;
 };
 

@@ -16,39 +16,12 @@
 #include "tiers/gpu_inside.h"
 #include "tiers/topo.h"
 
-#define WORDS_BYTES  KIB(4)
 #define SLACK_NS     (40 * NS_PER_US) /* a sleep ends this much before copies are expected */
 #define POLL_NS      (50 * NS_PER_US) /* after they were expected; then sleeps grow */
 #define SLEEP_MAX_NS NS_PER_MS
 #define LOOKS        32 /* at the words, before the eventfds are looked at */
 
 /* ---- what the lane works with --------------------------------------------------------------- */
-
-/* Words, a block of zeros, one of ones, a bounce buffer a stream. */
-static int block_open(struct gpu *g, struct err *err)
-{
-	void *block = NULL;
-	int r = gpu_check(
-		g,
-		g->cuda->mem_host_alloc(&block, WORDS_BYTES + (2 + GPU_STREAMS) * GPU_BLOCK,
-					CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-		err, "cuMemHostAlloc");
-
-	if (r < 0)
-		return r;
-	g->block = block;
-	g->zeros = g->block + WORDS_BYTES;
-	g->ones = g->zeros + GPU_BLOCK;
-	memset(g->zeros, 0, GPU_BLOCK);
-	memset(g->ones, 0xff, GPU_BLOCK);
-	return 0;
-}
-
-static void block_close(struct gpu *g)
-{
-	gpu_say(g, g->cuda->mem_free_host(g->block), "cuMemFreeHost");
-	g->block = NULL;
-}
 
 static int streams_open(struct gpu *g, struct err *err)
 {
@@ -98,23 +71,14 @@ static int memory_start(struct gpu *g, struct err *err)
 
 static int start_in_context(struct gpu *g, struct err *err)
 {
-	int r = block_open(g, err);
+	int r = streams_open(g, err);
 
 	if (r < 0)
 		return r;
-	r = streams_open(g, err);
-	if (r < 0)
-		goto close_block;
 	r = memory_start(g, err);
 	if (r < 0)
-		goto close_streams;
-	return 0;
-
-close_streams:
-	for (unsigned i = 0; i < GPU_STREAMS; i++)
-		gpu_stream_close(g, i);
-close_block:
-	block_close(g);
+		for (unsigned i = 0; i < GPU_STREAMS; i++)
+			gpu_stream_close(g, i);
 	return r;
 }
 
@@ -147,7 +111,6 @@ void gpu_lane_stop(struct tier *t)
 	for (unsigned i = 0; i < GPU_STREAMS; i++)
 		gpu_stream_close(g, i);
 	gpu_pin_stop(g);
-	block_close(g);
 	gpu_say(g, g->cuda->ctx_set_current(NULL), "cuCtxSetCurrent");
 }
 

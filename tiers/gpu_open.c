@@ -21,6 +21,7 @@
 #define SLAB_MOST  MIB(256) /* of the default */
 /* What a context takes: 20 were seen. Without, the driver says "operating system". */
 #define CONTEXT_FDS 24u
+#define WORDS_BYTES KIB(4)
 #define SLABS_MOST  65536u /* as many as a client takes (libclient/slab.c) */
 
 static const struct config_row name_rows[] = {
@@ -300,6 +301,31 @@ static void say_chosen(struct gpu *g)
 			 g->node);
 }
 
+/* Words, a block of zeros, one of ones, a bounce buffer a stream. Taken now and not when the lane
+ * starts: where little can be pinned, those that start earlier register all there is, of dram that
+ * could do without. */
+static int block_take(struct gpu *g, struct err *err)
+{
+	struct topo_policy was;
+	void *block = NULL;
+	CUresult result;
+	int r;
+
+	topo_take_from(g->topo, g->node, &was);
+	result = g->cuda->mem_host_alloc(&block, WORDS_BYTES + (2 + GPU_STREAMS) * GPU_BLOCK,
+					 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	topo_take_end(&was);
+	r = gpu_check(g, result, err, "cuMemHostAlloc");
+	if (r < 0)
+		return r;
+	g->block = block;
+	g->zeros = g->block + WORDS_BYTES;
+	g->ones = g->zeros + GPU_BLOCK;
+	memset(g->zeros, 0, GPU_BLOCK);
+	memset(g->ones, 0xff, GPU_BLOCK);
+	return 0;
+}
+
 static int reserve(struct gpu *g, struct err *err)
 {
 	const struct cuda *cuda = g->cuda;
@@ -308,8 +334,12 @@ static int reserve(struct gpu *g, struct err *err)
 
 	if (r < 0)
 		return r;
-	r = gpu_check(g, cuda->mem_address_reserve(&g->range, g->base.bytes, 0, 0, 0), err,
-		      "cuMemAddressReserve");
+	r = block_take(g, err);
+	if (r == 0)
+		r = gpu_check(g, cuda->mem_address_reserve(&g->range, g->base.bytes, 0, 0, 0), err,
+			      "cuMemAddressReserve");
+	if (r < 0 && g->block != NULL)
+		gpu_say(g, cuda->mem_free_host(g->block), "cuMemFreeHost");
 	gpu_say(g, cuda->ctx_pop(&was), "cuCtxPopCurrent");
 	return r;
 }
@@ -441,6 +471,7 @@ static void gpu_close(struct tier *t)
 		if (g->slabs[i].fd >= 0)
 			gpu_slab_free(g, (unsigned)i);
 	gpu_say(g, g->cuda->mem_address_free(g->range, g->base.bytes), "cuMemAddressFree");
+	gpu_say(g, g->cuda->mem_free_host(g->block), "cuMemFreeHost");
 	gpu_say(g, g->cuda->ctx_pop(&was), "cuCtxPopCurrent");
 	gpu_say(g, g->cuda->primary_ctx_release(g->device), "cuDevicePrimaryCtxRelease");
 	destroy(g);

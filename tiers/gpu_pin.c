@@ -91,9 +91,10 @@ static void refused(struct gpu *g, const char *base, uint64_t bytes, const struc
 
 	if (!m->warned)
 		log_warn(TIER,
-			 "%s; %llu MiB of host memory at %p stay unregistered, copies there are "
-			 "slower",
-			 err->text, (unsigned long long)(bytes >> 20), (const void *)base);
+			 "%s; after %llu MiB of host memory the next %llu stay unregistered, as "
+			 "may others: copies there are slower",
+			 err->text, (unsigned long long)(m->pinned_bytes >> 20),
+			 (unsigned long long)(bytes >> 20));
 	else
 		log_debug(TIER, "%s; %llu MiB at %p stay unregistered", err->text,
 			  (unsigned long long)(bytes >> 20), (const void *)base);
@@ -116,11 +117,13 @@ static void register_piece(struct gpu *g, char *base, uint64_t bytes)
 	if (result == CUDA_SUCCESS) {
 		p->base = base;
 		list_push_back(&g->memory.pinned, &p->link);
+	} else {
+		free(p);
+	}
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+		g->memory.pinned_bytes += bytes;
 		return;
 	}
-	free(p);
-	if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-		return;
 	gpu_check(g, result, &err, "cuMemHostRegister");
 	refused(g, base, bytes, &err);
 }

@@ -336,6 +336,30 @@ void topo_run_on(const struct topology *topo, unsigned os_index)
 				  strerror(errno));
 }
 
+void topo_take_from(const struct topology *topo, int os_index, struct topo_policy *ret_was)
+{
+	const int word_bits = 8 * sizeof(unsigned long), bits = TOPO_MASK_WORDS * word_bits;
+	unsigned long nodes[TOPO_MASK_WORDS] = { 0 };
+
+	ret_was->set = false;
+	if (topo == NULL || !topo->numa || !topo->this_system || os_index < 0 ||
+	    os_index >= bits - 1)
+		return;
+	nodes[os_index / word_bits] = 1ul << (os_index % word_bits);
+	ret_was->set =
+		get_mempolicy(&ret_was->mode, ret_was->nodes, (unsigned long)bits, NULL, 0) == 0 &&
+		set_mempolicy(MPOL_PREFERRED, nodes, (unsigned long)bits) == 0;
+	if (!ret_was->set)
+		log_debug(TIER, "topology: node %d cannot be preferred: %s", os_index,
+			  strerror(errno));
+}
+
+void topo_take_end(const struct topo_policy *was)
+{
+	if (was->set && set_mempolicy(was->mode, was->nodes, sizeof(was->nodes) * 8) < 0)
+		log_debug(TIER, "topology: set_mempolicy: %s", strerror(errno));
+}
+
 void topo_print(const struct topology *topo, FILE *to)
 {
 	fprintf(to, "%u CPUs, %u NUMA nodes, %s\n", topo->cpus, topo->node_count,

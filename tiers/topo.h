@@ -13,7 +13,8 @@
 
 #include "base/err.h"
 
-#define TOPO_NODES_MAX 64
+#define TOPO_NODES_MAX  64
+#define TOPO_MASK_WORDS 16 /* a bit a node, more than a kernel knows */
 
 struct topo_node {
 	unsigned os_index; /* as the kernel numbers it; gaps are possible */
@@ -68,6 +69,15 @@ void topo_bind(const struct topology *topo, void *base, const struct topo_share 
 	       unsigned n);
 /* Binds the calling thread to CPUs of a node; no effect without NUMA. */
 void topo_run_on(const struct topology *topo, unsigned os_index);
+/* From one to the other the calling thread's memory comes from that node where it can; no effect
+ * without NUMA, for a node that is not known (< 0) and where the kernel refuses. */
+struct topo_policy {
+	bool set;
+	int mode;
+	unsigned long nodes[TOPO_MASK_WORDS];
+};
+void topo_take_from(const struct topology *topo, int os_index, struct topo_policy *ret_was);
+void topo_take_end(const struct topo_policy *was);
 void topo_print(const struct topology *topo, FILE *to);
 
 #endif

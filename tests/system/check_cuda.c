@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
@@ -193,6 +194,95 @@ START_TEST(a_slab_waits_for_a_descriptor_and_the_client_is_told)
 }
 END_TEST
 
+/* Of 112 MiB, 16 are staging, and each lane has 6 of its own. */
+#define PINNED(dram, more)                                   \
+	"tensors: 4Ki\n"                                     \
+	"staging: 16MiB\n"                                   \
+	"tiers:\n"                                           \
+	"  hbm: {backend: cuda, size: 64MiB, slab: 16MiB}\n" \
+	"  dram: {size: 112MiB" dram "}\n"                   \
+	"  nvme: {paths: [{path: @NVME@, size: 256MiB}], block: 64KiB}\n" more
+
+static const char *pin_bytes;
+
+static void little_to_pin(void)
+{
+	setenv("FAKE_CUDA_PIN_BYTES", pin_bytes, 1);
+}
+
+static unsigned log_count(const char *text)
+{
+	char line[1024];
+	unsigned n = 0;
+	FILE *f = fopen(s->log, "r");
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, text) != NULL;
+	fclose(f);
+	return n;
+}
+
+/* From some total on nothing more is pinned, whoever asks. */
+static void pin_until(const char *limit, const char *config)
+{
+	enum { COUNT = 20 };
+	tierd_tensor h[COUNT];
+
+	pin_bytes = limit;
+	s->before_exec = little_to_pin;
+	begin(config);
+	for (int i = 0; i < COUNT; i++) {
+		h[i] = make(MIB(5) - 1);
+		fill(h[i], i % 3 - 1, i + 1);
+	}
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < COUNT; i++)
+			expect(h[i], (i + round) % 3 - 1, i + 1);
+}
+
+/* What there is serves all GPUs, and copies of the rest go as they can. Which total it is can be
+ * read, once a GPU. */
+START_TEST(a_total_limit_of_pinned_memory_ends_registration_and_nothing_else)
+{
+	pin_until("67108864", PINNED(", slab: 16MiB", ""));
+	ck_assert(system_log_waits(s, "all 96 MiB are there", SYSTEM_READY_MS));
+	ck_assert_uint_eq(log_count("hbm0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	ck_assert_uint_eq(log_count("hbm1: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	/* 64 MiB without 2 * 6 of lanes: 8 of staging and two slabs. */
+	ck_assert_uint_eq(log_count("after 40 MiB of host memory the next 16 stay"), 2);
+	end();
+}
+END_TEST
+
+/* Whoever starts first could register so much that the next lane has no memory of its own. */
+START_TEST(what_lanes_need_is_pinned_before_what_can_do_without)
+{
+	pin_until("109051904", PINNED("", "")); /* 104 MiB */
+	ck_assert_uint_eq(log_count("after 8 MiB of host memory the next 96 stay"), 2);
+	end();
+	pin_until("62914560", /* 60 MiB: 24 of lanes, of two domains */
+		  PINNED("", "domains: [{name: red, users: [65534], hbm: 32MiB, dram: 32MiB,\n"
+			     "           nvme: 64MiB}]\n"));
+	end();
+}
+END_TEST
+
+START_TEST(without_any_pinned_memory_it_does_not_start)
+{
+	int status;
+
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	pin_bytes = "1048576";
+	system_prepare(s, PINNED("", ""));
+	s->before_exec = little_to_pin;
+	ck_assert(!system_tries(s, &status));
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	ck_assert(system_log_has(s, "hbm0: cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY"));
+	system_stop(s);
+}
+END_TEST
+
 static void lost_early(void)
 {
 	setenv("FAKE_CUDA_LOSE", "0:16", 1);
@@ -249,4 +339,7 @@ UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_g
 	  gpus_that_have_nothing_to_do_sleep, bytes_stay_whole_on_gpus,
 	  a_gpu_without_memory_is_full_for_a_while,
 	  a_slab_waits_for_a_descriptor_and_the_client_is_told,
+	  a_total_limit_of_pinned_memory_ends_registration_and_nothing_else,
+	  what_lanes_need_is_pinned_before_what_can_do_without,
+	  without_any_pinned_memory_it_does_not_start,
 	  a_lost_gpu_takes_what_stood_there_alone)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "tests/unit/unit.h"
 
+#include <numaif.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -392,7 +393,39 @@ START_TEST(this_machine_is_read_bound_and_printed)
 }
 END_TEST
 
+/* Where a thread takes memory from is as it was afterwards, whatever that was. */
+START_TEST(memory_comes_from_a_node_for_a_while)
+{
+	struct topology topo = { .numa = true, .this_system = true };
+	unsigned long nodes[TOPO_MASK_WORDS] = { 1 }, seen[TOPO_MASK_WORDS];
+	struct topo_policy was;
+	int mode;
+
+	topo_take_from(NULL, 0, &was);
+	topo_take_end(&was);
+	topo_take_from(&topo, -1, &was);
+	topo_take_end(&was);
+	if (set_mempolicy(MPOL_INTERLEAVE, nodes, 8 * sizeof(nodes)) < 0) {
+		printf("skipped: this kernel has no memory policies\n");
+		return;
+	}
+	topo_take_from(&topo, 0, &was);
+	ck_assert_int_eq(get_mempolicy(&mode, seen, 8 * sizeof(seen), NULL, 0), 0);
+	ck_assert_int_eq(mode, MPOL_PREFERRED);
+	ck_assert_uint_eq(seen[0], 1);
+	topo_take_end(&was);
+	ck_assert_int_eq(get_mempolicy(&mode, seen, 8 * sizeof(seen), NULL, 0), 0);
+	ck_assert_int_eq(mode, MPOL_INTERLEAVE);
+	ck_assert_uint_eq(seen[0], 1);
+	/* There is no such node: all goes on as before. */
+	topo_take_from(&topo, 1000, &was);
+	ck_assert_int_eq(get_mempolicy(&mode, NULL, 0, NULL, 0), 0);
+	ck_assert_int_eq(mode, MPOL_INTERLEAVE);
+	topo_take_end(&was);
+}
+END_TEST
+
 UNIT_MAIN("topo", recorded_machines_are_read_and_planned_for, shares_are_as_the_memory_of_the_nodes,
 	  a_device_lies_near_the_node_of_its_bus, a_machine_that_tells_of_no_devices_has_none,
 	  the_nodes_of_gpus_come_first_and_are_not_filled, nodes_that_share_cpus_turn_numa_off,
-	  this_machine_is_read_bound_and_printed)
+	  this_machine_is_read_bound_and_printed, memory_comes_from_a_node_for_a_while)

@@ -21,6 +21,7 @@
  *   FAKE_CUDA_DEVICES  how many devices there are (1); CUDA_VISIBLE_DEVICES chooses among them
  *   FAKE_CUDA_BYTES    memory of each (4294967296)
  *   FAKE_CUDA_INTEGRATED  1: its memory is the host's, they say (0; read whenever it is asked)
+ *   FAKE_CUDA_PIN_BYTES  how much host memory can be pinned (all; read whenever some is)
  *   FAKE_CUDA_VERSION  of the driver (13000)
  *   FAKE_CUDA_SEED     of the thread that steps (1)
  *   FAKE_CUDA_FAIL     CALL:NTH:RESULT[,...], as cuMemCreate:3:2: the third call is out of memory

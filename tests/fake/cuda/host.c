@@ -84,6 +84,18 @@ void *fake_cuda_host(CUdeviceptr pointer)
 	return (void *)(pointer & ~DEVICE_BIT);
 }
 
+/* The platform's limit of pinned memory, over all devices. */
+static bool may_pin(size_t bytes)
+{
+	const uint64_t limit = fake_env("FAKE_CUDA_PIN_BYTES", UINT64_MAX);
+	uint64_t pinned = 0;
+	struct list *it;
+
+	list_for_each (it, &ranges)
+		pinned += list_entry(it, struct range, link)->bytes;
+	return pinned <= limit && bytes <= limit - pinned;
+}
+
 static void range_new(void *at, size_t bytes, unsigned flags, bool own)
 {
 	struct range *range = calloc(1, sizeof(*range));
@@ -122,6 +134,8 @@ CUresult fake_mem_host_register(void *at, size_t bytes, unsigned flags)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (range_at(at, bytes) != NULL)
 		return leave(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	if (!may_pin(bytes))
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	range_new(at, bytes, flags, false);
 	return leave(CUDA_SUCCESS);
 }
@@ -162,6 +176,8 @@ CUresult fake_mem_host_alloc(void **ret, size_t bytes, unsigned flags)
 		return leave(fake_current()->lost);
 	if (bytes == 0)
 		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (!may_pin(bytes))
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
