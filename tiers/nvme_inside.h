@@ -134,9 +134,10 @@ struct nvme_slot {
 #define NVME_DATA(slot, tag) ((uint64_t)(tag) << 32 | (uint32_t)(slot))
 #define NVME_DATA_SLOT(data) ((uint32_t)(data))
 #define NVME_DATA_TAG(data)  ((uint32_t)((data) >> 32))
-/* Of polls: no slot has these numbers. */
-#define NVME_DATA_WAKE   UINT64_MAX
-#define NVME_DATA_DIGEST (UINT64_MAX - 1)
+/* Of polls: no slot has these numbers, and neither is LIBURING_UDATA_TIMEOUT, which liburing takes
+ * out of the ring by itself where the kernel has no timeout of a wait (before Linux 5.11). */
+#define NVME_DATA_WAKE   (UINT64_MAX - 1)
+#define NVME_DATA_DIGEST (UINT64_MAX - 2)
 
 #define NVME_MAGIC 0x6e766d65u
 
