@@ -90,30 +90,29 @@ static void put_head(const struct out *o, const char *group, const struct row *r
 	fprintf(o->to, " %s\n", row->kind == STATS_COUNTER ? "counter" : "gauge");
 }
 
-/* Names of devices come from paths: what is no plain character is a question mark. */
-static void put_label(const struct out *o, const char *key, const char *value, size_t bytes)
+/* Names are what the configuration says: UTF-8, without control characters. */
+static void put_label(const struct out *o, char before, const char *key, const char *value,
+		      size_t bytes)
 {
-	fprintf(o->to, ",%s=\"", key);
+	fprintf(o->to, "%c%s=\"", before, key);
 	for (size_t i = 0; i < bytes; i++) {
-		unsigned char c = (unsigned char)value[i];
-
-		if (c == '"' || c == '\\')
+		if (value[i] == '"' || value[i] == '\\')
 			fputc('\\', o->to);
-		fputc(c >= 0x20 && c < 0x7f ? c : '?', o->to);
+		fputc(value[i], o->to);
 	}
 	fputc('"', o->to);
 }
 
 static void put_text_label(const struct out *o, const char *key, const char *value)
 {
-	put_label(o, key, value, strlen(value));
+	put_label(o, ',', key, value, strlen(value));
 }
 
 /* The name and the label that each sample has; others and put_value() follow. */
 static void put_begin(const struct out *o, const char *group, const struct row *row, size_t i)
 {
 	put_name(o, group, row);
-	fprintf(o->to, "{domain=\"%s\"", o->of[i].domain);
+	put_label(o, '{', "domain", o->of[i].domain, strlen(o->of[i].domain));
 }
 
 static void put_value(const struct out *o, const struct row *row, uint64_t value)
@@ -172,7 +171,7 @@ static void put_per_device(const struct out *o, const struct row *row)
 			if (p->device[d].limit_bytes == 0)
 				continue;
 			put_begin(o, "device_", row, i);
-			put_label(o, "device", p->chosen[d], page_device_bytes(p, d));
+			put_label(o, ',', "device", p->chosen[d], page_device_bytes(p, d));
 			put_value(o, row, member(&p->device[d], row, 0));
 		}
 }
