@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "config.h"
 #include "daemon/address.h"
@@ -126,10 +127,9 @@ static enum MHD_Result came(void *ctx, struct MHD_Connection *c, const char *url
 static struct MHD_Daemon *http_start(int fd, struct metrics *m)
 {
 	struct MHD_Daemon *ret;
-	sigset_t all, was;
+	sigset_t was;
 
-	sigfillset(&all);
-	ASSERT(pthread_sigmask(SIG_SETMASK, &all, &was) == 0);
+	guard_block_signals(&was);
 	ret = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, came,
 		m, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, METRICS_CONNECTIONS,
