@@ -169,11 +169,11 @@ size_t engine_list(struct engine *e, uint32_t from, void *to, size_t room, uint3
  * bytes written, 0 when `room` is too small, -ESTALE. */
 int engine_explain(struct engine *e, struct wire_handle t, void *to, size_t room, uint64_t now_ns,
 		   struct err *err);
-/* Who waits for what: struct wire_wait, as many as fit. `from` is 0, or where the last call said to
- * go on; *next is 0 at the end. Requests that end meanwhile move others: none is told twice. */
 /* Quotas and what is used of them: struct wire_quota with names, as many as fit. `*next` is where
  * to go on, 0 at the end. */
 size_t engine_quotas(struct engine *e, uint64_t from, void *to, size_t room, uint64_t *next);
+/* Who waits for what: struct wire_wait, as many as fit. `from` is 0, or where the last call said to
+ * go on; *next is 0 at the end. Requests that end meanwhile move others: none is told twice. */
 size_t engine_waits(struct engine *e, uint64_t from, void *to, size_t room, uint64_t now_ns,
 		    uint64_t *next);
 

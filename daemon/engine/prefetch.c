@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/prefetch.h"
-#include "daemon/engine/holder.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/replica.h"

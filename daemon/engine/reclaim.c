@@ -422,7 +422,6 @@ void reclaim_own(struct engine *e, struct request *q, const struct account *own,
 
 	q->denied = e->asked_fully = false;
 	moving = reclaim(e, device, bytes, demand);
-
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);
 	if (!moving)
