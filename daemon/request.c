@@ -379,7 +379,7 @@ static int request_trim(struct ring_request *r, struct err *err)
 
 static int request_mark(struct ring_request *r, struct err *err)
 {
-	engine_mark(r->engine);
+	engine_mark(r->engine, r->now_ns);
 	return 0;
 }
 

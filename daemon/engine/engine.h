@@ -159,7 +159,8 @@ int engine_slab_gone(struct engine *e, struct holder *h, unsigned device, uint64
 /* The holder was asked to unmap it and does not: it is in use again. */
 int engine_slab_kept(struct engine *e, struct holder *h, unsigned device, uint64_t offset,
 		     struct err *err);
-void engine_mark(struct engine *e);
+/* Peaks begin anew. */
+void engine_mark(struct engine *e, uint64_t now_ns);
 /* One wire_info with names; returns bytes written, 0 when `room` is too small, -ESTALE. */
 int engine_stat(struct engine *e, struct wire_handle t, void *to, size_t room, struct err *err);
 /* As many as fit, from index `from` on; *next is where to go on, 0 at the end. */

@@ -55,8 +55,9 @@ static void note_class_peak(struct engine *e, enum tier_kind kind, uint8_t class
 		stat_set(STAT(e, tier[kind].class_peak_bytes[class_]), now);
 }
 
-void engine_mark(struct engine *e)
+void engine_mark(struct engine *e, uint64_t now_ns)
 {
+	e->now_ns = now_ns;
 	stat_set(STAT(e, marked_at_ns), e->now_ns);
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++) {
 		stat_set(STAT(e, tier[kind].peak_bytes), 0);

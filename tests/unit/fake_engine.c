@@ -123,7 +123,7 @@ void engine_trim(struct engine *e)
 	called(e, "trim", NULL, 0, NULL);
 }
 
-void engine_mark(struct engine *e)
+void engine_mark(struct engine *e, uint64_t now_ns)
 {
 	called(e, "mark", NULL, 0, NULL);
 }
