@@ -8,6 +8,10 @@
 #include "base/check.h"
 #include "base/compiler.h"
 
+/* As their rows have it, of what is said in bytes; a share may be less. */
+#define HBM_LEAST  MIB(2)
+#define DRAM_LEAST MIB(1)
+
 static const struct settings_domain *listed(const struct settings *whole, unsigned i)
 {
 	ASSERT(i < whole->domains.count);
@@ -55,12 +59,18 @@ static const struct nvme_path *path_at(const struct settings *whole, size_t p)
 	return (const struct nvme_path *)whole->tiers.nvme.paths.items + p;
 }
 
+/* What is too much for the sum is too much for any tier. */
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+	return b <= UINT64_MAX - a ? a + b : UINT64_MAX;
+}
+
 static uint64_t nvme_bytes(const struct settings *whole)
 {
 	uint64_t sum = 0;
 
 	for (size_t p = 0; p < whole->tiers.nvme.paths.count; p++)
-		sum += path_at(whole, p)->size.bytes;
+		sum = plus(sum, path_at(whole, p)->size.bytes);
 	return sum;
 }
 
@@ -99,9 +109,9 @@ static struct amounts amounts_before(const struct settings *whole, unsigned end)
 	for (unsigned i = 0; i < end; i++) {
 		struct amounts a = amounts_of(whole, i);
 
-		sum.hbm += a.hbm;
-		sum.dram += a.dram;
-		sum.nvme += a.nvme;
+		sum.hbm = plus(sum.hbm, a.hbm);
+		sum.dram = plus(sum.dram, a.dram);
+		sum.nvme = plus(sum.nvme, a.nvme);
 	}
 	return sum;
 }
@@ -131,7 +141,7 @@ static int hbm_share(const struct settings *whole, uint64_t bytes, struct share 
 	struct config_bytes *size;
 	bool *scrub;
 
-	if (!ops || bytes < MIB(2)) {
+	if (!ops || bytes < HBM_LEAST) {
 		s->settings.tiers.hbm = (struct config_variant){ .choice = -1 };
 		return 0;
 	}
@@ -234,7 +244,7 @@ static int all_fit(const struct settings *whole, struct err *err)
 	if (rc == 0)
 		rc = fits("nvme", sum.nvme, nvme_bytes(whole), err);
 	if (rc == 0 && whole->strangers == STRANGERS_DEFAULT &&
-	    dram_bytes(whole) - sum.dram < MIB(1))
+	    dram_bytes(whole) - sum.dram < DRAM_LEAST)
 		rc = err_set(err, EINVAL,
 			     "domains: they leave %llu of the %llu bytes of tiers.dram to users in "
 			     "none of them: 1MiB is needed, or `strangers: refuse`",
@@ -277,6 +287,22 @@ static int tiers_exist(const struct settings *whole, unsigned i, struct err *err
 		return 0;
 	return err_set(err, EINVAL, "domains[%u].%s: there is no tier %s to have a share of", i,
 		       none, none);
+}
+
+static int too_little(unsigned i, const char *tier, uint64_t bytes, uint64_t least, struct err *err)
+{
+	return err_set(err, EINVAL, "domains[%u].%s: %llu bytes are less than %lluMiB", i, tier,
+		       (unsigned long long)bytes, (unsigned long long)(least >> 20));
+}
+
+/* Of nvme see blocks_fit(). */
+static int is_enough(const struct settings *whole, unsigned i, struct err *err)
+{
+	struct amounts a = amounts_of(whole, i);
+
+	if (is_set(&listed(whole, i)->hbm) && a.hbm < HBM_LEAST)
+		return too_little(i, "hbm", a.hbm, HBM_LEAST, err);
+	return a.dram < DRAM_LEAST ? too_little(i, "dram", a.dram, DRAM_LEAST, err) : 0;
 }
 
 static int blocks_fit(const struct settings *whole, unsigned i, struct err *err)
@@ -344,6 +370,8 @@ static int listed_check(const struct settings *whole, unsigned i, struct err *er
 		rc = users_differ(whole, i, err);
 	if (rc == 0)
 		rc = tiers_exist(whole, i, err);
+	if (rc == 0)
+		rc = is_enough(whole, i, err);
 	if (rc == 0)
 		rc = blocks_fit(whole, i, err);
 	return rc;

@@ -32,6 +32,7 @@ static int load(const char *text)
 	"tiers: {hbm: {backend: memory, size: 64MiB}, dram: {size: 64MiB}, nvme: {block: 64KiB, " \
 	"paths: [{path: /a, size: 75MiB}, {path: /b, size: 25MiB}]}}\n"
 #define RED "  - {name: red, users: [7, joe], hbm: 25%, dram: 16MiB, nvme: 40MiB}\n"
+#define VAST(name) "  - {name: " #name ", users: [" #name "], dram: 4194304TiB}\n"
 #define TWO_GPUS "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
 
 START_TEST(the_smallest_configuration_has_all_defaults)
@@ -143,6 +144,12 @@ static const struct {
 	  "their shares of nvme are 105906176 bytes" },
 	{ SHARED "domains:\n" RED "  - {name: b, users: [9], dram: 40MiB, nvme: 0.1%}\n",
 	  "t.yaml:4:40: domains[1].nvme: 24576 bytes of /b" },
+	{ SHARED "domains:\n  - {name: b, users: [9], dram: 1%}\n",
+	  "domains[0].dram: 667648 bytes" },
+	{ SHARED "domains:\n  - {name: b, users: [9], dram: 4MiB, hbm: 1%}\n",
+	  "domains[0].hbm: 667648 bytes" },
+	/* Together 2^64. */
+	{ SHARED "domains:\n" VAST(a) VAST(b) VAST(c) VAST(d), "their shares of dram are" },
 	{ SHARED "staging: 4MiB\ndomains:\n" RED
 		 "  - {name: b, users: [9], dram: 1MiB, nvme: 20MiB}\n",
 	  "t.yaml:5:5: domains[1]: staging: 65536 bytes are too small" },
