@@ -482,24 +482,24 @@ void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner)
 
 /* ---- look ---------------------------------------------------------------------------------- */
 
+bool extents_has(const struct extents *e, uint32_t node)
+{
+	return node < e->node_count && e->nodes[node].owner != EXTENT_SPARE;
+}
+
 void extents_get(const struct extents *e, uint32_t node, struct extent *ret)
 {
-	const struct node *n;
-
-	ASSERT(node < e->node_count);
-	n = &e->nodes[node];
-	ASSERT(n->owner != EXTENT_SPARE);
-	*ret = (struct extent){ n->offset, n->bytes, node, n->owner };
+	ASSERT(extents_has(e, node));
+	*ret = (struct extent){ e->nodes[node].offset, e->nodes[node].bytes, node,
+				e->nodes[node].owner };
 }
 
 bool extents_next(const struct extents *e, uint32_t node, struct extent *ret)
 {
-	uint32_t next = e->first;
+	uint32_t next;
 
-	if (node != EXTENT_NONE) {
-		ASSERT(node < e->node_count && e->nodes[node].owner != EXTENT_SPARE);
-		next = e->nodes[node].next;
-	}
+	ASSERT(node == EXTENT_NONE || extents_has(e, node));
+	next = node == EXTENT_NONE ? e->first : e->nodes[node].next;
 	if (next == EXTENT_NONE)
 		return false;
 	extents_get(e, next, ret);
@@ -508,7 +508,7 @@ bool extents_next(const struct extents *e, uint32_t node, struct extent *ret)
 
 bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret)
 {
-	ASSERT(node < e->node_count && e->nodes[node].owner != EXTENT_SPARE);
+	ASSERT(extents_has(e, node));
 	if (e->nodes[node].prev == EXTENT_NONE)
 		return false;
 	extents_get(e, e->nodes[node].prev, ret);
@@ -581,7 +581,7 @@ void extents_check(const struct extents *e)
 	for (uint32_t i = e->first; i != EXTENT_NONE; prev = i, i = e->nodes[i].next, nodes++) {
 		const struct node *n = &e->nodes[i];
 
-		ASSERT(i < e->node_count && n->owner != EXTENT_SPARE);
+		ASSERT(extents_has(e, i));
 		ASSERT(n->prev == prev && n->offset == at);
 		ASSERT(n->bytes > 0 && n->bytes % e->granule == 0);
 		if (n->owner == EXTENT_FREE) {

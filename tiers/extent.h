@@ -53,6 +53,8 @@ void extents_swap(struct extents *e, uint32_t first, uint32_t second);
 void extents_give(struct extents *e, uint32_t node);
 void extents_set_owner(struct extents *e, uint32_t node, uint32_t owner);
 
+bool extents_has(const struct extents *e, uint32_t node);
+/* Of a node that it has. */
 void extents_get(const struct extents *e, uint32_t node, struct extent *ret);
 /* The nodes in address order: begin with EXTENT_NONE; false at the end. */
 bool extents_next(const struct extents *e, uint32_t node, struct extent *ret);

@@ -102,6 +102,10 @@ static void say_extent(struct engine *e, uint8_t device, uint32_t node, int fd)
 
 	if (device >= e->device_count || node == EXTENT_NONE)
 		return;
+	if (!extents_has(e->devices[device].extents, node)) {
+		say(fd, "  extent %u of %s: there is none", node, device_name(e, device));
+		return;
+	}
 	extents_get(e->devices[device].extents, node, &x);
 	say(fd, "  extent %u of %s: [%#llx, +%llu), owner %u", node, device_name(e, device),
 	    ull(x.offset), ull(x.bytes), x.owner);
@@ -219,9 +223,9 @@ static void say_concerned(struct engine *e, int fd)
 	if (m != NULL)
 		say_move(e, m, "  its", fd);
 	say_pins(e, tensor, fd);
-	say_name(e, tensor, fd);
 	say_extent(e, e->records[tensor].hbm_device, e->records[tensor].hbm_node, fd);
 	say_extent(e, dram_of(e, &e->records[tensor]), e->records[tensor].dram_node, fd);
+	say_name(e, tensor, fd);
 }
 
 static void say_busy_tensors(struct engine *e, int fd)

@@ -106,6 +106,25 @@ START_TEST(the_tensor_comes_first_and_then_what_is_beside_it)
 }
 END_TEST
 
+static void break_its_extent(struct rig *r, struct wire_handle t)
+{
+	r->world.engine->records[t.index].dram_node = 1u << 30;
+	engine_check(r->world.engine);
+}
+
+START_TEST(an_extent_that_is_none_does_not_end_what_is_said)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
+	struct wire_handle t = rig_create_filled(r, 0, 'a');
+
+	fails(break_its_extent, r, t);
+	line_with("  extent 1073741824 of dram0: there is none");
+	line_with("  name '' in namespace 'a'");
+	line_with("tier dram0: ");
+	rig_close(r);
+}
+END_TEST
+
 static void name_a_tensor_that_is_none(struct rig *r, struct wire_handle t)
 {
 	record_of(r->world.engine, WORLD_TENSORS + 7);
@@ -155,4 +174,5 @@ START_TEST(what_is_no_move_is_named_and_a_broken_list_ends)
 END_TEST
 
 UNIT_MAIN("dump", the_tensor_comes_first_and_then_what_is_beside_it,
+	  an_extent_that_is_none_does_not_end_what_is_said,
 	  a_tensor_that_is_none_is_said_to_be_none, what_is_no_move_is_named_and_a_broken_list_ends)
