@@ -96,6 +96,22 @@ START_TEST(with_a_daemon_it_says_what_that_chose)
 }
 END_TEST
 
+START_TEST(of_several_domains_it_looks_at_the_one_that_is_named)
+{
+	system_start(s, PLAIN "domains: [{name: red, users: [4294967293], dram: 8MiB}]\n");
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "daemon", "serving domain default");
+	ck_assert(tierctl_says("device         nvme0 "));
+	ck_assert_int_eq(TIERCTL(s->socket, "--domain", "red", "doctor", "--config", s->config), 0);
+	expect_line("ok", "daemon", "serving domain red");
+	ck_assert_ptr_null(strstr(tierctl_said, "device         nvme0 "));
+	TIERCTL(s->socket, "--domain", "blue", "doctor", "--config", s->config);
+	expect_line("warn", "daemon", "there is no domain 'blue'");
+	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
 static int refused_call;
 
 static void refuse(void)
@@ -255,6 +271,7 @@ END_TEST
 
 UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
+	  of_several_domains_it_looks_at_the_one_that_is_named,
 	  io_uring_that_a_filter_refuses_fails, few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
 	  sizes_that_are_not_there_fail, gpus_are_looked_at_as_they_will_be_used)

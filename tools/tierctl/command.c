@@ -133,9 +133,14 @@ int command_misused(const struct arguments *a, const char *sentence)
 	return STATUS_USAGE;
 }
 
+int command_open(const struct arguments *a, const char *socket, struct tierd **ret)
+{
+	return admin_open(socket, NAME_SPACE, a->domain, ret);
+}
+
 int command_connect(const struct arguments *a, struct tierd **ret)
 {
-	int rc = admin_open(a->socket, NAME_SPACE, a->domain, ret);
+	int rc = command_open(a, a->socket, ret);
 
 	return rc < 0 ? command_failed(a, rc, tierd_error(NULL)) : STATUS_OK;
 }

@@ -101,7 +101,10 @@ int command_failed(const struct arguments *a, int code, const char *sentence);
 int command_misused(const struct arguments *a, const char *sentence);
 
 struct tierd;
-/* Connects as an operator. 0, or the exit status after command_failed(). */
+/* Connects as an operator, to the domain that the command line names: 0 or -errno, said by
+ * tierd_error(NULL). */
+int command_open(const struct arguments *a, const char *socket, struct tierd **ret);
+/* Likewise, but 0, or the exit status after command_failed(). */
 int command_connect(const struct arguments *a, struct tierd **ret);
 
 #endif

@@ -84,18 +84,26 @@ static void daemon_of(struct doctor *d)
 	const char *socket = d->arguments->socket;
 	struct tierd *t;
 	char up[TEXT_ROOM];
+	int rc;
 
 	if (socket == NULL && d->configured)
 		socket = d->settings.socket;
-	if (tierd_open(socket, "tierctl", 0, &t) < 0) {
-		doctor_say(d, DOCTOR_OK, "daemon", "", "none is asked: %s", tierd_error(NULL));
+	rc = command_open(d->arguments, socket, &t);
+	if (rc < 0) {
+		/* There need not be one, unless something of it was wanted. */
+		bool well = (rc == -ENOENT || rc == -ECONNREFUSED) && !d->arguments->domain;
+
+		doctor_say(d, well ? DOCTOR_OK : DOCTOR_WARN, "daemon",
+			   "a user that it serves, or root", "none is asked: %s",
+			   tierd_error(NULL));
 		return;
 	}
 	page_read(admin_stats_page(t), &d->page);
 	tierd_close(t);
 	d->served = true;
 	doctor_say(d, DOCTOR_OK, "daemon", "",
-		   "serving, up %s; it chose:", text_duration(d->page.uptime_ns, up));
+		   "serving domain %s, up %s; it chose:", d->page.domain,
+		   text_duration(d->page.uptime_ns, up));
 	say_chosen(d);
 }
 
