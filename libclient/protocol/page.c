@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/protocol/page.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "base/clock.h"
 
-#define TRIES 100000
-
-/* Acquire: none may be read after the second look at the sequence. Pairs with the store of an
- * even sequence by a daemon that keeps one. */
 static uint64_t get(const _Atomic uint64_t *counter)
 {
-	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_acquire);
+	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_relaxed);
 }
 
 static void read_class(const struct stats_page *from, unsigned i, unsigned c, struct page_tier *ret)
@@ -58,14 +53,7 @@ static void read_all(const struct stats_page *from, struct page *ret)
 
 void page_read(const struct stats_page *from, struct page *ret)
 {
-	for (int i = 0; i < TRIES; i++) {
-		uint64_t before = get(&from->sequence);
-
-		read_all(from, ret);
-		if (before % 2 == 0 && get(&from->sequence) == before)
-			break;
-		sched_yield();
-	}
+	read_all(from, ret);
 	ret->taken_ns = clock_now_ns();
 	/* Written once, before the first client came. */
 	memcpy(ret->chosen, from->chosen, sizeof(ret->chosen));

@@ -37,8 +37,7 @@ struct page {
 	char domain[64];                 /* and so is this */
 };
 
-/* Each number is right by itself. All are of one moment where the daemon keeps `sequence` and did
- * not die inside an update; tierd leaves it at 0 now. */
+/* Each number is right by itself; all are read within a few microseconds. */
 void page_read(const struct stats_page *from, struct page *ret);
 
 /* The first word of chosen[device] is the device's name: so many bytes. 0: there is no such. */

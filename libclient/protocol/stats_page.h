@@ -2,8 +2,7 @@
  *
  * The stats page: the daemon's counters in shared memory, readable without a request and by rows
  * that explain themselves. The daemon's control thread writes with relaxed stores; any client
- * reads. A snapshot is consistent where `sequence` was even, equal before and after, and not 0: a
- * daemon that leaves it at 0, as tierd does now, vouches for each counter alone.
+ * reads. Each counter is true by itself; two that are read together may be of two moments.
  */
 #ifndef TIERD_PROTOCOL_STATS_PAGE_H
 #define TIERD_PROTOCOL_STATS_PAGE_H
@@ -84,7 +83,7 @@ struct stats_page {
 	uint16_t major, minor;
 	uint32_t bytes, reserved0;
 	uint64_t boot_id;
-	_Atomic uint64_t sequence;
+	uint64_t reserved1;
 #define X(name, unit, kind, help) _Atomic uint64_t name;
 	STATS_SCALARS(X)
 #undef X

@@ -51,7 +51,7 @@ static void spoil(struct fake *f, struct hello_reply *reply)
 	if (what & 4)
 		overwrite(&bytes, f->table, offsetof(struct table_header, awake));
 	if (what & 8)
-		overwrite(&bytes, f->stats, offsetof(struct stats_page, sequence));
+		overwrite(&bytes, f->stats, offsetof(struct stats_page, reserved1));
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

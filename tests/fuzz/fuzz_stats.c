@@ -12,16 +12,14 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "libclient/admin.h"
 #include "libclient/client.h"
 #include "libclient/protocol/page.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/tierctl/command.h"
 
-#define NAP_US      30
-#define PATIENCE_NS (20 * NS_PER_MS) /* readers try for longer before they take what there is */
-#define DEPTH_MAX   64u
+#define NAP_US    30
+#define DEPTH_MAX 64u
 
 /* Code of ours that libFuzzer learns nothing from, and that would take most of its time. */
 #ifdef __clang__
@@ -97,16 +95,21 @@ static _Atomic uint64_t *words(void)
 	return &page.uptime_ns;
 }
 
-/* As the daemon would: odd while it writes. Each time all words have the next number. */
+/* Each time all words have the next number. */
+struct writer {
+	_Atomic bool stop;
+	_Atomic uint64_t begun, done; /* numbers that are in some words, in all */
+};
+
 static void *writer_main(void *arg)
 {
-	const _Atomic bool *stop = arg;
+	struct writer *w = arg;
 
-	for (uint64_t n = 1; !atomic_load(stop); n++) {
-		atomic_store(&page.sequence, 2 * n - 1);
+	for (uint64_t n = 1; !atomic_load(&w->stop); n++) {
+		atomic_store(&w->begun, n);
 		for (size_t i = 0; i < WORDS_OF(struct stats_page); i++)
-			atomic_store_explicit(&words()[i], n, memory_order_release);
-		atomic_store_explicit(&page.sequence, 2 * n, memory_order_release);
+			atomic_store_explicit(&words()[i], n, memory_order_relaxed);
+		atomic_store(&w->done, n);
 		usleep(NAP_US);
 	}
 	return NULL;
@@ -130,42 +133,40 @@ UNCOUNTED static void *scribble_main(void *arg)
 		if (fuzz_ended(&b))
 			b = s->bytes;
 		at = fuzz_number(&b, 2) % sizeof(page);
-		/* A sequence that never stands still costs readers all their tries. */
-		if (at / 8 != offsetof(struct stats_page, sequence) / 8)
-			atomic_store_explicit(&to[at], fuzz_u8(&b), memory_order_relaxed);
+		atomic_store_explicit(&to[at], fuzz_u8(&b), memory_order_relaxed);
 	}
 	return NULL;
 }
 
-static void check_consistent(void)
+/* No number is older than the read, none is of a time after it, none is of two. */
+static void check_numbers(struct writer *w)
 {
-	uint64_t begin_ns = clock_now_ns();
+	uint64_t least = atomic_load(&w->done), most;
 	const uint64_t *read;
 	struct page snapshot;
 	struct tierd_stats stats;
 
 	page_read(&page, &snapshot);
 	ASSERT(tierd_stats(reader, &stats) == 0);
-	if (clock_now_ns() - begin_ns > PATIENCE_NS)
-		return;
+	most = atomic_fetch_add(&w->begun, 0); /* no load before it may come after it */
 	read = &snapshot.uptime_ns;
 	for (size_t i = 0; i < WORDS_OF(struct page); i++)
-		ASSERT(read[i] == read[0]);
-	ASSERT(stats.committed_bytes == stats.log_lost && stats.misses == stats.log_lost);
+		ASSERT(read[i] >= least && read[i] <= most);
+	ASSERT(stats.log_lost >= least && stats.log_lost <= most);
 	for (unsigned i = 0; i < STATS_TIERS; i++)
-		ASSERT(stats.tier[i].peak_bytes == stats.log_lost);
+		ASSERT(stats.tier[i].peak_bytes >= least && stats.tier[i].peak_bytes <= most);
 }
 
 static void read_beside_a_writer(void)
 {
-	_Atomic bool stop = false;
+	struct writer w = { 0 };
 	pthread_t writer;
 
 	memset((void *)&page, 0, sizeof(page));
-	ASSERT(pthread_create(&writer, NULL, writer_main, (void *)&stop) == 0);
+	ASSERT(pthread_create(&writer, NULL, writer_main, &w) == 0);
 	for (unsigned i = 0; i < 8; i++)
-		check_consistent();
-	atomic_store(&stop, true);
+		check_numbers(&w);
+	atomic_store(&w.stop, true);
 	ASSERT(pthread_join(writer, NULL) == 0);
 }
 
@@ -253,7 +254,6 @@ static void read_any(struct fuzz_bytes *b, bool beside, unsigned view)
 					MIN((size_t)op - 127, sizeof(page) - at));
 		}
 	}
-	atomic_fetch_and(&page.sequence, ~1ull); /* likewise an odd one */
 	beside = beside && s.bytes.at != s.bytes.end;
 #ifdef __SANITIZE_THREAD__
 	beside = false; /* what it does is a race by design */

