@@ -188,5 +188,5 @@ int admin_open(const char *socket_path, const char *name_space, const char *doma
 
 const struct stats_page *admin_stats_page(struct tierd *t)
 {
-	return t->stats.base;
+	return stats_usable(t) < 0 ? NULL : t->page;
 }

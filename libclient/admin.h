@@ -40,7 +40,7 @@ int admin_quotas(struct tierd *t, int (*each)(void *ctx, const struct admin_quot
 /* Peaks begin anew. */
 int admin_mark(struct tierd *t);
 /* The daemon's counters as they are mapped, valid until tierd_close(); read them with relaxed
- * loads. */
+ * loads. NULL: the daemon is of another minor version, whose counters lie elsewhere. */
 const struct stats_page *admin_stats_page(struct tierd *t);
 
 #endif

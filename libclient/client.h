@@ -106,6 +106,7 @@ struct tierd {
 	int socket_fd, control_fd, doorbell_fd;
 	uint32_t client_id;
 	struct segment control, table, stats;
+	const struct stats_page *page; /* NULL: its counters lie as those of another minor */
 
 	/* Views that outlive tierd_close(), see close.c. */
 	_Atomic uint64_t views_left;
@@ -169,5 +170,7 @@ void client_ring(struct tierd *t);
 
 /* Why a call cannot be served: -EPERM in a forked child, -EPIPE with the reason, else 0. */
 int client_usable(struct tierd *t);
+/* 0 where t->page may be read; else -EPROTO with both versions. */
+int stats_usable(const struct tierd *t);
 
 #endif

@@ -139,9 +139,8 @@ int deferred_release(struct tierd *t, struct gpu_stream *s, struct tierd_view *v
 /* The daemon counts a GPU as lost before it gives up what stands there. */
 static bool place_is_lost(struct tierd *t, uint8_t place)
 {
-	const struct stats_page *page = t->stats.base;
-
-	return place < STATS_DEVICES && atomic_load(&page->device[place].lost) != 0;
+	return t->page != NULL && place < STATS_DEVICES &&
+	       atomic_load(&t->page->device[place].lost) != 0;
 }
 
 /* The first view that has failed: its fill did, or its GPU was lost with it. */

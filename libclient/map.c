@@ -129,7 +129,7 @@ static int map_tables(struct tierd *t, const struct hello_reply *r, const struct
 	if (rc < 0)
 		return rc;
 	if (t->control.bytes < CONTROL_HEADER_BYTES || t->table.bytes < TABLE_HEADER_BYTES ||
-	    t->stats.bytes < sizeof(struct stats_page))
+	    t->stats.bytes < STATS_PAGE_HEAD)
 		return err_set(err, EPROTO, "a segment is shorter than its header");
 	table = t->table.base;
 	rc = check_table(table, r, err);
@@ -147,11 +147,16 @@ static int map_tables(struct tierd *t, const struct hello_reply *r, const struct
 	return 0;
 }
 
-static int check_stats(const struct stats_page *s, const struct hello_reply *r, struct err *err)
+/* A page of another minor has a head like ours and its counters at other places. */
+static int use_stats(struct tierd *t, const struct hello_reply *r, struct err *err)
 {
+	const struct stats_page *s = t->stats.base;
+	bool ours = s->minor == PROTOCOL_MINOR;
+
 	if (s->magic != PROTOCOL_MAGIC || s->major != PROTOCOL_MAJOR || s->boot_id != r->boot_id ||
-	    s->bytes < sizeof(*s) || s->bytes > r->stats_bytes)
+	    s->bytes < (ours ? sizeof(*s) : STATS_PAGE_HEAD) || s->bytes > r->stats_bytes)
 		return err_set(err, EPROTO, "stats page: not of this daemon and version");
+	t->page = ours ? s : NULL;
 	return 0;
 }
 
@@ -217,7 +222,7 @@ int map_segments(struct tierd *t, const struct hello_reply *r, struct hello_fds 
 	int rc = map_tables(t, r, fds, err);
 
 	if (rc == 0)
-		rc = check_stats(t->stats.base, r, err);
+		rc = use_stats(t, r, err);
 	if (rc == 0)
 		rc = map_arenas(t, r, fds, err);
 	if (rc < 0) {

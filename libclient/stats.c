@@ -2,6 +2,7 @@
  *
  * The daemon's totals, read from its stats page without a request.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "libclient/client.h"
@@ -9,6 +10,18 @@
 #include "libclient/protocol/page.h"
 
 static_assert(STATS_TIERS == TIERD_TIERS && STATS_CLASSES == TIERD_CLASSES, "one shape");
+
+int stats_usable(const struct tierd *t)
+{
+	const struct stats_page *page = t->stats.base;
+
+	if (t->page != NULL)
+		return 0;
+	return error_set(EPROTO,
+			 "the daemon's counters lie as version %u.%u has them, and %u.%u is known "
+			 "here: use what was installed with the daemon",
+			 page->major, page->minor, PROTOCOL_MAJOR, PROTOCOL_MINOR);
+}
 
 static void tier_of(const struct page *p, unsigned i, struct tierd_stats *ret)
 {
@@ -30,7 +43,10 @@ int tierd_stats(struct tierd *t, struct tierd_stats *ret)
 
 	if (rc < 0)
 		return rc;
-	page_read(t->stats.base, &p);
+	rc = stats_usable(t);
+	if (rc < 0)
+		return rc;
+	page_read(t->page, &p);
 	memset(ret, 0, sizeof(*ret));
 	for (unsigned i = 0; i < STATS_TIERS; i++)
 		tier_of(&p, i, ret);

@@ -546,7 +546,8 @@ TIERD_API int tierd_stat(struct tierd *t, tierd_tensor tensor, struct tierd_info
  * Reads the daemon's totals from shared memory.
  *
  * @param ret filled; a value
- * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child
+ * @return 0; -EPIPE the daemon is gone; -EPERM in a forked child; -EPROTO the daemon is of another
+ *         minor version, which has other counters
  * Units: bytes and nanoseconds, as struct tierd_stats says.
  * Ownership: `ret` gets a value, nothing to free.
  * Threads: any. Does not block and makes no request of the daemon.

@@ -7,6 +7,8 @@
 #ifndef TIERD_PROTOCOL_STATS_PAGE_H
 #define TIERD_PROTOCOL_STATS_PAGE_H
 
+#include <stddef.h>
+
 #include "libclient/protocol/layout.h"
 
 #define STATS_TIERS   3
@@ -80,7 +82,7 @@
 
 struct stats_page {
 	uint32_t magic;
-	uint16_t major, minor;
+	uint16_t major, minor; /* other minors: nothing but the head, up to uptime_ns, is sure */
 	uint32_t bytes, reserved0;
 	uint64_t boot_id;
 	uint64_t reserved1;
@@ -93,7 +95,7 @@ struct stats_page {
 #undef X
 		_Atomic uint64_t class_bytes[STATS_CLASSES];
 		_Atomic uint64_t class_peak_bytes[STATS_CLASSES]; /* highest since the last mark */
-		_Atomic uint64_t at_peak_bytes[STATS_CLASSES]; /* when it was at peak_bytes */
+		_Atomic uint64_t at_peak_bytes[STATS_CLASSES];    /* when it was at peak_bytes */
 	} tier[STATS_TIERS];
 	struct {
 #define X(name, unit, kind, help) _Atomic uint64_t name;
@@ -106,5 +108,8 @@ struct stats_page {
 	char chosen[STATS_DEVICES][128]; /* what probing chose, a line a device; "" ends */
 	char domain[64];                 /* the name of the domain that all this is of */
 };
+
+/* What a page of any minor begins with. */
+#define STATS_PAGE_HEAD offsetof(struct stats_page, uptime_ns)
 
 #endif

@@ -82,6 +82,7 @@ static void reader_make(void)
 	atomic_store(&reader->hot.count, 1);
 	reader->pid = getpid();
 	reader->stats.base = &page;
+	reader->page = &page;
 	reader->stats.bytes = sizeof(page);
 }
 

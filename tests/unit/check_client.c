@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "libclient/acquire.h"
+#include "libclient/admin.h"
 #include "libclient/client.h"
 #include "libclient/protocol/pin.h"
 #include "tests/unit/fake_daemon.h"
@@ -451,6 +452,45 @@ START_TEST(stats_come_from_the_page)
 }
 END_TEST
 
+static uint16_t other_minor;
+static uint32_t other_bytes;
+
+static void be_other_minor(struct fake *f, struct hello_reply *r)
+{
+	r->minor = f->stats->minor = other_minor;
+	f->stats->bytes = other_bytes;
+}
+
+/* Whatever its page has where ours has counters. */
+START_TEST(counters_of_another_minor_are_not_misread)
+{
+	static const struct {
+		uint16_t minor;
+		uint32_t bytes;
+	} of[] = { { PROTOCOL_MINOR + 1, sizeof(struct stats_page) + 64 },
+		   { PROTOCOL_MINOR - 1, sizeof(struct stats_page) - 64 },
+		   { PROTOCOL_MINOR - 1, STATS_PAGE_HEAD } };
+	char want[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++) {
+		struct tierd_stats stats = { .tensors = 4711 };
+
+		memset(&fake, 0, sizeof(fake));
+		other_minor = of[i].minor;
+		other_bytes = of[i].bytes;
+		fake.spoil = be_other_minor;
+		fake_start(&fake);
+		ck_assert_int_eq(tierd_open(fake.path, "job", 0, &t), 0);
+		ck_assert_int_eq(tierd_stats(t, &stats), -EPROTO);
+		ck_assert_uint_eq(stats.tensors, 4711);
+		snprintf(want, sizeof(want), "version %u.%u", PROTOCOL_MAJOR, other_minor);
+		ck_assert_ptr_nonnull(strstr(tierd_error(t), want));
+		ck_assert_ptr_null(admin_stats_page(t));
+		end();
+	}
+}
+END_TEST
+
 UNIT_MAIN("client", a_hit_pins_the_slot_and_points_into_the_arena,
 	  a_write_leaves_written_behind_and_a_missed_write_nothing,
 	  overflow_is_refused_and_changes_nothing, write_pins_overflow_before_they_carry,
@@ -464,4 +504,5 @@ UNIT_MAIN("client", a_hit_pins_the_slot_and_points_into_the_arena,
 	  threads_give_their_logs_back_when_they_end, an_acquire_of_nothing_takes_a_log,
 	  two_connections_of_a_thread_keep_their_logs_apart,
 	  a_close_with_views_unmaps_after_the_last_release,
-	  a_forked_child_is_refused_and_harms_nothing, stats_come_from_the_page)
+	  a_forked_child_is_refused_and_harms_nothing, stats_come_from_the_page,
+	  counters_of_another_minor_are_not_misread)

@@ -347,6 +347,33 @@ START_TEST(top_names_who_waits_and_steers_no_terminal)
 }
 END_TEST
 
+static void be_newer(struct fake *f, struct hello_reply *r)
+{
+	f->stats->minor = PROTOCOL_MINOR + 1;
+	memset((char *)f->stats + STATS_PAGE_HEAD, 0xa5, sizeof(*f->stats) - STATS_PAGE_HEAD);
+}
+
+/* No command shows what may be something else. */
+START_TEST(counters_of_another_minor_are_not_shown)
+{
+	static int (*const commands[])(const struct arguments *) = { status_run, top_run, peak_run,
+								     quotas_run };
+	struct arguments a = { .json = "", .once = "", .interval = "0.05" };
+	off_t bytes;
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		struct fake f = { .spoil = be_newer };
+
+		fake_start(&f);
+		a.socket = f.path;
+		ck_assert_int_eq(run(commands[i], &a, &bytes), STATUS_FAILED);
+		ck_assert_ptr_nonnull(strstr(output, "\"errno\":\"EPROTO\""));
+		ck_assert_ptr_nonnull(strstr(output, "use what was installed with the daemon"));
+		fake_stop(&f);
+	}
+}
+END_TEST
+
 /* Of one command, from a daemon that has just been started. */
 static void expect_failure(int (*command)(const struct arguments *), struct arguments *a,
 			   const char *text)
@@ -477,4 +504,4 @@ UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  why_says_who_pins_it, top_names_who_waits_and_steers_no_terminal,
 	  answers_that_cannot_be_are_errors, show_says_in_json_why_it_failed,
 	  status_shows_bytes_rates_and_stalls, status_without_rates_and_with_every_counter,
-	  a_dead_daemon_is_an_error_and_no_hang)
+	  a_dead_daemon_is_an_error_and_no_hang, counters_of_another_minor_are_not_shown)

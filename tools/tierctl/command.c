@@ -142,5 +142,11 @@ int command_connect(const struct arguments *a, struct tierd **ret)
 {
 	int rc = command_open(a, a->socket, ret);
 
-	return rc < 0 ? command_failed(a, rc, tierd_error(NULL)) : STATUS_OK;
+	if (rc < 0)
+		return command_failed(a, rc, tierd_error(NULL));
+	if (admin_stats_page(*ret) != NULL)
+		return STATUS_OK;
+	rc = command_failed(a, -EPROTO, tierd_error(NULL));
+	tierd_close(*ret);
+	return rc;
 }

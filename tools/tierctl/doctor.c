@@ -98,6 +98,12 @@ static void daemon_of(struct doctor *d)
 			   tierd_error(NULL));
 		return;
 	}
+	if (admin_stats_page(t) == NULL) {
+		doctor_say(d, DOCTOR_WARN, "daemon", "use the tierctl of its own version",
+			   "serving: %s", tierd_error(NULL));
+		tierd_close(t);
+		return;
+	}
 	page_read(admin_stats_page(t), &d->page);
 	tierd_close(t);
 	d->served = true;
