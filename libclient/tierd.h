@@ -151,7 +151,8 @@ struct tierd_info {
 	int32_t place;    /**< of the front, or TIERD_ELSEWHERE; not if it is TIERD_STATE_ABSENT */
 	uint32_t dirty;   /**< 1: no lower tier holds these bytes yet */
 	uint32_t pins;    /**< of all clients */
-	uint64_t stored_bytes[3]; /**< valid bytes in hbm, dram, nvme, rounded as stored */
+	uint64_t stored_bytes[3]; /**< bytes in hbm, dram, nvme that are valid now, rounded as
+				   *   stored: of what was just written where it was written */
 	uint64_t reserved[8];
 };
 

@@ -39,15 +39,16 @@ static uint32_t reasons_of_flags(uint16_t flags)
 static uint32_t reasons_of_bytes(struct engine *e, uint32_t tensor, const struct record *r,
 				 const struct pins *pins)
 {
+	uint8_t sources = front_sources_now(e, tensor, pins);
 	uint32_t ret = 0;
 
-	if ((r->sources & SOURCE_ZERO) && !(r->flags & RECORD_LOST) && !pins->written)
+	if ((sources & SOURCE_ZERO) && !(r->flags & RECORD_LOST))
 		ret |= EXPLAIN_UNWRITTEN;
 	if (r->front == DEVICE_NONE)
 		return ret;
-	if (front_unfilled(e, tensor))
+	if (front_unfilled(e, tensor) && !pins->filled)
 		return ret | EXPLAIN_UNFILLED;
-	if (!pins->written && (r->sources & ~front_source(e, r)) != 0)
+	if ((sources & ~front_source(e, r)) != 0)
 		ret |= EXPLAIN_CLEAN;
 	return ret;
 }

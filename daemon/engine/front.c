@@ -23,6 +23,17 @@ static void take_over_written(struct engine *e, uint32_t tensor)
 	source_set(e, tensor, front_source(e, r));
 }
 
+uint8_t front_sources_now(struct engine *e, uint32_t tensor, const struct pins *pins)
+{
+	const struct record *r = record_of(e, tensor);
+	bool said = front_unfilled(e, tensor) ? pins->filled : pins->written;
+
+	/* What was written where a fill has failed is thrown away. */
+	if (r->front == DEVICE_NONE || !said || state_of(e, tensor) == STATE_FAILED)
+		return r->sources;
+	return (uint8_t)front_source(e, r);
+}
+
 bool front_settle(struct engine *e, uint32_t tensor)
 {
 	struct pins pins;

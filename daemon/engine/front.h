@@ -5,7 +5,7 @@
 #ifndef TIERD_ENGINE_FRONT_H
 #define TIERD_ENGINE_FRONT_H
 
-#include "daemon/engine/state.h"
+#include "daemon/engine/pins.h"
 
 bool front_unfilled(struct engine *e, uint32_t tensor);
 /* RESIDENT -> EVICTING -> DROPPING, taking over `written`. 0; -EBUSY: pinned, and it is RESIDENT
@@ -21,5 +21,8 @@ int front_drop(struct engine *e, uint32_t tensor);
 /* An UNFILLED front whose writer has said `filled` becomes an ordinary dirty one. Returns whether
  * it is an ordinary front now. */
 bool front_settle(struct engine *e, uint32_t tensor);
+/* The tensor's sources with what clients have written since the last look, of which `pins` are:
+ * for those who tell and change nothing. */
+uint8_t front_sources_now(struct engine *e, uint32_t tensor, const struct pins *pins);
 
 #endif

@@ -23,6 +23,7 @@ static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t roo
 	size_t ns_bytes = strlen(ns_name), name_bytes, bytes;
 	struct wire_info info = { 0 };
 	struct pins pins;
+	uint8_t sources;
 	uint32_t ns;
 
 	name_bytes = namemap_name(e->names, tensor, &name, &ns);
@@ -30,6 +31,7 @@ static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t roo
 	if (bytes > room)
 		return 0;
 	pins_scan(e, tensor, NULL, &pins);
+	sources = front_sources_now(e, tensor, &pins);
 	info.bytes = (uint32_t)bytes;
 	info.class_ = r->class_;
 	info.dtype = r->dtype;
@@ -44,10 +46,9 @@ static size_t write_info(struct engine *e, uint32_t tensor, void *to, size_t roo
 	info.tensor_bytes = r->bytes;
 	info.version = r->version;
 	if (r->front != DEVICE_NONE)
-		info.dirty = (pins.written && info.state != STATE_FAILED) ||
-			     (r->sources & ~front_source(e, r)) == 0;
+		info.dirty = (sources & ~front_source(e, r)) == 0;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
-		if (r->sources & 1u << kind)
+		if (sources & 1u << kind)
 			info.stored_bytes[kind] =
 				ALIGN_UP(r->bytes, r->bytes < GRANULE ? GRANULE_SMALL : GRANULE);
 	memcpy(info.shape, r->shape, sizeof(info.shape));

@@ -112,6 +112,55 @@ START_TEST(ranks_that_step_together_are_one_step)
 }
 END_TEST
 
+static struct wire_info stat_of(struct rig *r, struct wire_handle t)
+{
+	char answer[sizeof(struct wire_info) + 2 * PROTOCOL_NAME_MAX + 8];
+	struct wire_info info;
+
+	ck_assert_int_gt(engine_stat(r->world.engine, t, answer, sizeof(answer), NULL), 0);
+	memcpy(&info, answer, sizeof(info));
+	return info;
+}
+
+static void expect_stored(struct rig *r, struct wire_handle t, uint64_t dram, uint64_t nvme,
+			  bool dirty)
+{
+	struct wire_info info = stat_of(r, t);
+
+	ck_assert_uint_eq(info.stored_bytes[TIER_KIND_DRAM], dram);
+	ck_assert_uint_eq(info.stored_bytes[TIER_KIND_NVME], nvme);
+	ck_assert_uint_eq(info.dirty, dirty);
+}
+
+/* What a client wrote is told at once, and not at the engine's next look; what it only took to
+ * overwrite is not there yet. */
+START_TEST(what_was_just_written_is_stored_at_the_front_alone)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
+	struct wire_handle t = rig_create(r, 0, RIG_FILLED);
+	const uint8_t access = ACCESS_WRITE | ACCESS_DISCARD;
+
+	expect_stored(r, t, 0, 0, false);
+	rig_acquire(r, 0, 4, t, HOST, access, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 4, 100), 0);
+	ck_assert_uint_ne(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED, 0);
+	expect_stored(r, t, 0, 0, false);
+	ck_assert_uint_ne(explain(r, t) & EXPLAIN_UNFILLED, 0);
+	ck_assert_ptr_nonnull(rig_try(r, 0, t, HOST, access)); /* and says `filled` */
+	expect_stored(r, t, RIG_FILLED, 0, true);
+	ck_assert_uint_eq(explain(r, t) & (EXPLAIN_UNFILLED | EXPLAIN_UNWRITTEN | EXPLAIN_CLEAN),
+			  0);
+	rig_unpin(r, 0, t, access);
+	expect_stored(r, t, RIG_FILLED, 0, true);
+	ck_assert_int_eq(rig_flush(r, 0, t), 0);
+	expect_stored(r, t, RIG_FILLED, RIG_FILLED, false);
+	ck_assert_ptr_nonnull(rig_pin(r, 0, t, HOST, ACCESS_WRITE));
+	expect_stored(r, t, RIG_FILLED, 0, true); /* what nvme has is old */
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(what_was_flushed_is_clean_and_what_was_hinted_goes_first)
 {
 	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
@@ -257,7 +306,7 @@ START_TEST(lanes_count_what_they_carry)
 END_TEST
 
 UNIT_MAIN("explain", a_pin_is_told_with_its_process_and_its_age,
-	  ranks_that_step_together_are_one_step,
+	  ranks_that_step_together_are_one_step, what_was_just_written_is_stored_at_the_front_alone,
 	  what_was_flushed_is_clean_and_what_was_hinted_goes_first,
 	  who_waits_is_told_with_what_is_in_the_way, who_waits_for_room_says_so,
 	  hints_of_another_user_are_refused, a_peak_keeps_what_was_there,

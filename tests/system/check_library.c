@@ -277,6 +277,27 @@ START_TEST(stored_bytes_are_whole_pages_and_the_length_is_not)
 }
 END_TEST
 
+/* However soon it is asked for. */
+START_TEST(what_was_just_written_is_stored)
+{
+	struct tierd_info info;
+	struct tierd_view v;
+
+	for (unsigned i = 0; i < 100; i++) {
+		tierd_tensor h = make(KIB(64));
+
+		v = hold(h, TIERD_HOST, TIERD_WRITE | TIERD_DISCARD);
+		memset(v.data, 1, v.bytes);
+		tierd_release(t, &v);
+		ck_assert_int_eq(tierd_stat(t, h, &info), 0);
+		ck_assert_uint_eq(info.stored_bytes[TIERD_DRAM], KIB(64));
+		ck_assert_uint_eq(info.stored_bytes[TIERD_NVME], 0);
+		ck_assert_uint_eq(info.dirty, 1);
+		ck_assert_int_eq(tierd_destroy(t, &h, 1), 0);
+	}
+}
+END_TEST
+
 START_TEST(a_batch_pins_all_and_a_handle_may_stand_twice)
 {
 	struct tierd_view v[40];
@@ -505,7 +526,7 @@ UNIT_MAIN_WITH(begin, end, "library", refusals_have_their_names_and_come_at_once
 	       sentences_name_tensors_as_tierctl_does,
 	       a_foreign_pin_elsewhere_is_waited_for_and_named,
 	       a_write_reads_back_from_every_place_and_a_new_tensor_as_zeros,
-	       stored_bytes_are_whole_pages_and_the_length_is_not,
+	       stored_bytes_are_whole_pages_and_the_length_is_not, what_was_just_written_is_stored,
 	       a_batch_pins_all_and_a_handle_may_stand_twice, copies_reach_what_is_larger_than_dram,
 	       threads_share_a_connection_under_eviction, signals_in_a_storm_lose_nothing,
 	       what_is_held_when_the_daemon_is_killed_stays_readable,
