@@ -9,12 +9,12 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/siphash.h"
 
 #define NAMEMAP_MAGIC  0x6e616d65u
@@ -75,9 +75,8 @@ static int map_tables(struct namemap *m, struct err *err)
 
 	m->pool_granules = pool_granules(m->capacity);
 	m->mapped_bytes = buckets + entries + pool;
-	at = mmap(NULL, m->mapped_bytes, PROT_READ | PROT_WRITE,
-		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (at == MAP_FAILED)
+	at = heap_map(m->mapped_bytes);
+	if (at == NULL)
 		return err_set(err, errno, "names: no %llu bytes of addresses for %u tensors: %s",
 			       (unsigned long long)m->mapped_bytes, m->capacity, strerror(errno));
 	m->buckets = (uint32_t *)at;
@@ -92,7 +91,7 @@ int namemap_create(uint32_t capacity, struct namemap **ret, struct err *err)
 	int rc;
 
 	ASSERT(capacity > 0);
-	m = calloc(1, sizeof(*m));
+	m = heap_zeros(1, sizeof(*m));
 	if (m == NULL)
 		return err_set(err, ENOMEM, "names: out of memory");
 	m->magic = NAMEMAP_MAGIC;
@@ -102,9 +101,8 @@ int namemap_create(uint32_t capacity, struct namemap **ret, struct err *err)
 	if (rc == 0 && getrandom(&m->key, sizeof(m->key), 0) != sizeof(m->key))
 		rc = err_set(err, EIO, "names: getrandom: %s", strerror(errno));
 	if (rc < 0) {
-		if (m->buckets != NULL)
-			munmap(m->buckets, m->mapped_bytes);
-		free(m);
+		heap_unmap(m->buckets, m->mapped_bytes);
+		heap_free(m);
 		return rc;
 	}
 	*ret = m;
@@ -116,9 +114,9 @@ void namemap_destroy(struct namemap *m)
 	if (m == NULL)
 		return;
 	ASSERT_OBJ(m, NAMEMAP_MAGIC);
-	ASSERT(munmap(m->buckets, m->mapped_bytes) == 0);
+	heap_unmap(m->buckets, m->mapped_bytes);
 	m->magic = 0;
-	free(m);
+	heap_free(m);
 }
 
 static struct record *record_at(const struct namemap *m, uint32_t ref)

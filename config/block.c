@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "config/memory.h"
+#include "base/heap.h"
 
 struct block {
 	struct block *next;
@@ -20,7 +20,7 @@ void *block_take(struct block_pool *pool, size_t bytes)
 
 	ASSERT(rounded <= BLOCK_BYTES);
 	if (block == NULL || BLOCK_BYTES - block->used < rounded) {
-		block = config_memory_zeros(1, sizeof(*block));
+		block = heap_zeros(1, sizeof(*block));
 		if (block == NULL)
 			return NULL;
 		block->next = pool->first;
@@ -36,6 +36,6 @@ void block_free_all(struct block_pool *pool)
 		struct block *block = pool->first;
 
 		pool->first = block->next;
-		config_memory_free(block);
+		heap_free(block);
 	}
 }

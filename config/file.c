@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/memory.h"
+#include "base/heap.h"
 
 /* O_NONBLOCK: a FIFO without a writer must not hold us before we see what it is. */
 static int open_regular(const char *path, int *ret_fd, struct err *err)
@@ -72,7 +72,7 @@ int document_read_file(const char *path, char **ret_text, size_t *ret_bytes, str
 	res = open_regular(path, &fd, err);
 	if (res != 0)
 		return res;
-	text = config_memory_zeros(1, DOCUMENT_BYTES_MAX + 1);
+	text = heap_zeros(1, DOCUMENT_BYTES_MAX + 1);
 	if (text == NULL)
 		res = err_set(err, ENOMEM, "%s: no memory to read it", path);
 	else
@@ -81,6 +81,6 @@ int document_read_file(const char *path, char **ret_text, size_t *ret_bytes, str
 	if (res == 0)
 		*ret_text = text;
 	else
-		config_memory_free(text);
+		heap_free(text);
 	return res;
 }

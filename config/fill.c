@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "config/document.h"
-#include "config/memory.h"
 #include "config/suggest.h"
 #include "config/text.h"
 #include "config/value.h"
@@ -184,7 +184,7 @@ static int fill_list(struct fill *f, const struct config_row *row, const struct 
 		res = check_count(f, row, node, count);
 	if (res != 0 || count == 0)
 		return res;
-	list->items = config_memory_zeros(count, row->sub->size);
+	list->items = heap_zeros(count, row->sub->size);
 	if (list->items == NULL)
 		return fill_fail_memory(f);
 	list->count = count;
@@ -262,7 +262,7 @@ static int fill_variant(struct fill *f, const struct config_row *row, const stru
 		res = pick_choice(f, sub, node, &index, &choice);
 	if (res != 0)
 		return res;
-	variant->config = config_memory_zeros(1, choice.size);
+	variant->config = heap_zeros(1, choice.size);
 	if (variant->config == NULL)
 		return fill_fail_memory(f);
 	variant->choice = index;
@@ -411,6 +411,6 @@ int config_load_file(const struct config_row *rows, const char *path, void *ret,
 	if (res != 0)
 		return res;
 	res = config_load_text(rows, path, text, bytes, ret, err);
-	config_memory_free(text);
+	heap_free(text);
 	return res;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/heap.h"
 #include "config/config.h"
 
 #include "base/check.h"
-#include "config/memory.h"
 
 static void free_list(const struct config_sub *sub, struct config_list *list)
 {
 	for (size_t i = 0; i < list->count; i++)
 		config_free(sub->rows, (char *)list->items + i * sub->size);
-	config_memory_free(list->items);
+	heap_free(list->items);
 	*list = (struct config_list){ NULL, 0 };
 }
 
@@ -23,7 +23,7 @@ static void free_variant(const struct config_sub *sub, struct config_variant *va
 	ASSERT(sub->variant((size_t)variant->choice, &choice));
 	if (choice.rows != NULL)
 		config_free(choice.rows, variant->config);
-	config_memory_free(variant->config);
+	heap_free(variant->config);
 	variant->config = NULL;
 }
 
@@ -36,7 +36,7 @@ void config_free(const struct config_row *rows, void *filled)
 		switch (rows->kind) {
 		case CONFIG_TEXT:
 		case CONFIG_PATH:
-			config_memory_free(*(char **)member);
+			heap_free(*(char **)member);
 			*(char **)member = NULL;
 			break;
 		case CONFIG_MAP:

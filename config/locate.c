@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "config/document.h"
-#include "config/memory.h"
 
 static const struct node *child_named(const struct node *map, const char *key, size_t bytes)
 {
@@ -68,6 +68,6 @@ int config_locate_file(const char *name, const char *path, unsigned *ret_line, u
 	if (rc != 0)
 		return rc;
 	rc = config_locate_text(text, bytes, path, ret_line, ret_column);
-	config_memory_free(text);
+	heap_free(text);
 	return rc;
 }

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
-#include "config/memory.h"
+#include "base/heap.h"
 #include "config/suggest.h"
 #include "config/text.h"
 
@@ -217,7 +217,7 @@ int value_store(const struct config_row *row, const struct value *value, void *m
 		return 0;
 	case CONFIG_TEXT:
 	case CONFIG_PATH:
-		copy = config_memory_text(value->text);
+		copy = heap_text(value->text);
 		*(char **)member = copy;
 		return copy != NULL ? 0 : -ENOMEM;
 	default:

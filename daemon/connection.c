@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
@@ -41,7 +41,7 @@ static void fd_close(int *fd)
 
 struct connection *connection_create(struct server *server, int socket_fd, int pid_fd, uint32_t id)
 {
-	struct connection *c = calloc(1, sizeof(*c));
+	struct connection *c = heap_zeros(1, sizeof(*c));
 
 	if (!c) {
 		fd_close(&socket_fd);
@@ -84,7 +84,7 @@ void connection_destroy(struct connection *c)
 	notices_destroy(&c->notices);
 	list_remove(&c->link);
 	c->magic = 0;
-	free(c);
+	heap_free(c);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/nofile.h"
 #include "daemon/domain.h"
@@ -379,7 +380,7 @@ static int daemon_start(struct daemon *d, struct err *err)
 
 int daemon_create(const struct settings *settings, struct daemon **ret, struct err *err)
 {
-	struct daemon *d = calloc(1, sizeof(*d));
+	struct daemon *d = heap_zeros(1, sizeof(*d));
 	int rc;
 
 	if (!d)
@@ -449,5 +450,5 @@ void daemon_destroy(struct daemon *d)
 	abandoned = NULL;
 	rendezvous_close(&d->rendezvous);
 	log_end();
-	free(d);
+	heap_free(d);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/connection.h"
 #include "daemon/quotas.h"
@@ -45,7 +46,7 @@ static int users_find(struct domain *d, const struct config_list *list, struct e
 	const struct settings_user *users = list->items;
 	int rc = 0;
 
-	d->users = calloc(list->count, sizeof(*d->users));
+	d->users = heap_zeros(list->count, sizeof(*d->users));
 	if (!d->users)
 		return err_set(err, ENOMEM, "no memory");
 	for (size_t i = 0; rc == 0 && i < list->count; i++) {
@@ -218,7 +219,7 @@ const char *domain_damage(struct domain *d)
 
 struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err)
 {
-	struct domain *d = calloc(1, sizeof(*d));
+	struct domain *d = heap_zeros(1, sizeof(*d));
 	int rc;
 
 	if (!d) {
@@ -297,7 +298,7 @@ void domain_end_engine(struct domain *d)
 	if (d->engine)
 		engine_destroy(d->engine);
 	d->engine = NULL;
-	free(d->quotas);
+	heap_free(d->quotas);
 	d->quotas = NULL;
 }
 
@@ -312,6 +313,6 @@ void domain_destroy(struct domain *d)
 	devices_close(&d->devices);
 	segments_destroy(&d->segments);
 	share_free(&d->share);
-	free(d->users);
-	free(d);
+	heap_free(d->users);
+	heap_free(d);
 }

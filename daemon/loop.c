@@ -3,7 +3,6 @@
 #include "daemon/loop.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "libclient/protocol/ring.h"
 
@@ -29,7 +29,7 @@ struct loop {
 
 int loop_create(const struct loop_work *work, struct loop **ret, struct err *err)
 {
-	struct loop *loop = calloc(1, sizeof(*loop));
+	struct loop *loop = heap_zeros(1, sizeof(*loop));
 
 	if (!loop)
 		return err_set(err, ENOMEM, "control loop: no memory");
@@ -38,7 +38,7 @@ int loop_create(const struct loop_work *work, struct loop **ret, struct err *err
 	if (loop->epoll < 0) {
 		int rc = err_set(err, errno, "control loop: epoll: %s", strerror(errno));
 
-		free(loop);
+		heap_free(loop);
 		return rc;
 	}
 	*ret = loop;
@@ -50,7 +50,7 @@ void loop_destroy(struct loop *loop)
 	if (!loop)
 		return;
 	close(loop->epoll);
-	free(loop);
+	heap_free(loop);
 }
 
 int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t events,

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/guard.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "config.h"
 #include "daemon/address.h"
@@ -60,12 +61,13 @@ static int listen_open(const char *listen_at, struct err *err)
 /* What the scrape gets, to be freed; NULL: no memory. */
 static char *make_text(const struct metrics *m, size_t *ret_bytes)
 {
-	struct exposition *of = calloc(m->count, sizeof(*of));
+	struct exposition *of = heap_zeros(m->count, sizeof(*of));
 	char *text = NULL;
-	FILE *to = of != NULL ? open_memstream(&text, ret_bytes) : NULL;
+	FILE *to = of != NULL && !heap_refused() ? open_memstream(&text, ret_bytes) : NULL;
+	bool whole;
 
 	if (to == NULL) {
-		free(of);
+		heap_free(of);
 		return NULL;
 	}
 	for (size_t i = 0; i < m->count; i++) {
@@ -73,8 +75,9 @@ static char *make_text(const struct metrics *m, size_t *ret_bytes)
 		page_read(m->of[i].page, &of[i].page);
 	}
 	exposition_write(to, PACKAGE_VERSION, of, m->count);
-	free(of);
-	if (fclose(to) == 0)
+	heap_free(of);
+	whole = !ferror(to);
+	if (fclose(to) == 0 && whole)
 		return text;
 	free(text);
 	return NULL;
@@ -142,7 +145,7 @@ static struct MHD_Daemon *http_start(int fd, struct metrics *m)
 int metrics_start(const char *listen_at, const struct metrics_domain *of, size_t n,
 		  struct metrics **ret, struct err *err)
 {
-	struct metrics *m = malloc(sizeof(*m) + n * sizeof(m->of[0]));
+	struct metrics *m = heap_zeros(1, sizeof(*m) + n * sizeof(m->of[0]));
 	int fd;
 
 	if (m == NULL)
@@ -151,13 +154,13 @@ int metrics_start(const char *listen_at, const struct metrics_domain *of, size_t
 	memcpy(m->of, of, n * sizeof(m->of[0]));
 	fd = listen_open(listen_at, err);
 	if (fd < 0) {
-		free(m);
+		heap_free(m);
 		return fd;
 	}
 	m->http = http_start(fd, m);
 	if (m->http == NULL) {
 		close(fd);
-		free(m);
+		heap_free(m);
 		return err_set(err, EAGAIN, "metrics.listen: %s: no thread can be started for it",
 			       listen_at);
 	}
@@ -171,7 +174,7 @@ void metrics_stop(struct metrics *m)
 	if (m == NULL)
 		return;
 	MHD_stop_daemon(m->http); /* and the socket */
-	free(m);
+	heap_free(m);
 }
 
 #else

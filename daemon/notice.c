@@ -2,11 +2,11 @@
 #include "daemon/notice.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "daemon/greet.h"
 
 #define WORD_BITS 64u
@@ -33,9 +33,9 @@ int notices_create(const struct server_arena *arenas, unsigned count, struct not
 	struct notices n = { .arena = arenas, .arenas = count };
 	size_t words = slabs_of_all(&n) / WORD_BITS + 1;
 
-	n.mapped = calloc(words, sizeof(*n.mapped));
-	n.owed = calloc(words, sizeof(*n.owed));
-	n.asked = calloc(words, sizeof(*n.asked));
+	n.mapped = heap_zeros(words, sizeof(*n.mapped));
+	n.owed = heap_zeros(words, sizeof(*n.owed));
+	n.asked = heap_zeros(words, sizeof(*n.asked));
 	if (!n.mapped || !n.owed || !n.asked) {
 		notices_destroy(&n);
 		return err_set(err, ENOMEM, "no memory for %zu bytes of slabs of a client",
@@ -47,9 +47,9 @@ int notices_create(const struct server_arena *arenas, unsigned count, struct not
 
 void notices_destroy(struct notices *n)
 {
-	free(n->mapped);
-	free(n->owed);
-	free(n->asked);
+	heap_free(n->mapped);
+	heap_free(n->owed);
+	heap_free(n->asked);
 	*n = (struct notices){ 0 };
 }
 

@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "tiers/dram.h"
 
 /* ---- keys ---- */
@@ -191,13 +191,13 @@ int quotas_make(const struct settings *s, const uint64_t tier_bytes[TIER_KINDS],
 	*ret_count = 0;
 	if (s->namespaces.count == 0)
 		return 0;
-	list = calloc(s->namespaces.count, sizeof(*list));
+	list = heap_zeros(s->namespaces.count, sizeof(*list));
 	if (!list)
 		return err_set(err, ENOMEM, "namespaces: no memory");
 	for (size_t i = 0; rc == 0 && i < s->namespaces.count; i++)
 		rc = make_one(s, i, tier_bytes, &list[i], err);
 	if (rc < 0) {
-		free(list);
+		heap_free(list);
 		return rc;
 	}
 	*ret = list;

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define LISTEN_BACKLOG 128
@@ -287,20 +287,21 @@ bool rendezvous_check(struct rendezvous *r, int *ret_old_fd)
 static int names_make(const char *path, struct rendezvous *r, struct err *err)
 {
 	struct sockaddr_un address;
+	size_t room = strlen(path) + sizeof(".lock");
 	char *copy;
 
 	if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path))
 		return err_set(err, EINVAL,
 			       "socket %s: an absolute path of at most %zu bytes is needed", path,
 			       sizeof(address.sun_path) - 1);
-	copy = strdup(path);
-	r->path = strdup(path);
-	r->directory = copy ? strdup(dirname(copy)) : NULL;
-	free(copy);
-	if (asprintf(&r->lock_path, "%s.lock", path) < 0)
-		r->lock_path = NULL;
+	copy = heap_text(path);
+	r->path = heap_text(path);
+	r->directory = copy ? heap_text(dirname(copy)) : NULL;
+	heap_free(copy);
+	r->lock_path = heap_zeros(1, room);
 	if (!r->path || !r->directory || !r->lock_path)
 		return err_set(err, ENOMEM, "socket %s: no memory", path);
+	snprintf(r->lock_path, room, "%s.lock", path);
 	return 0;
 }
 
@@ -349,9 +350,9 @@ void rendezvous_close(struct rendezvous *r)
 		close(r->watch_fd);
 	if (r->directory_made)
 		rmdir(r->directory);
-	free(r->path);
-	free(r->lock_path);
-	free(r->directory);
+	heap_free(r->path);
+	heap_free(r->lock_path);
+	heap_free(r->directory);
 	*r = (struct rendezvous){ .lock_fd = -1, .listen_fd = -1, .watch_fd = -1 };
 }
 

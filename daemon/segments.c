@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u
@@ -39,7 +40,9 @@ static int segment_map(const char *name, bool read_only, struct segment *s, stru
 	if (ftruncate(s->fd, (off_t)s->bytes) < 0)
 		return err_set(err, errno, "segment %s: size of %llu bytes: %s", name,
 			       (unsigned long long)s->bytes, strerror(errno));
-	s->base = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+	s->base = heap_refused()
+			  ? MAP_FAILED
+			  : mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
 	if (s->base == MAP_FAILED) {
 		s->base = NULL;
 		return err_set(err, errno, "segment %s: map of %llu bytes: %s", name,

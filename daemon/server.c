@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/connection.h"
 #include "daemon/greet.h"
@@ -391,7 +391,7 @@ static int server_listen(struct server *s, struct err *err)
 int server_create(const struct server_params *params, struct rendezvous *rendezvous,
 		  struct server **ret, struct err *err)
 {
-	struct server *s = calloc(1, sizeof(*s));
+	struct server *s = heap_zeros(1, sizeof(*s));
 	int rc;
 
 	if (!s)
@@ -432,7 +432,7 @@ void server_destroy(struct server *s)
 	loop_remove(s->params.loop, &s->watch);
 	if (s->reserve_fd >= 0)
 		close(s->reserve_fd);
-	free(s);
+	heap_free(s);
 }
 
 void server_cut_off(struct server *s, struct server_domain *domain, const char *why)

@@ -2,11 +2,11 @@
 #include "daemon/share.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 
 /* As their rows have it, of what is said in bytes; a share may be less. */
 #define HBM_LEAST  MIB(2)
@@ -145,7 +145,7 @@ static int hbm_share(const struct settings *whole, uint64_t bytes, struct share 
 		s->settings.tiers.hbm = (struct config_variant){ .choice = -1 };
 		return 0;
 	}
-	s->hbm = malloc(ops->config_size);
+	s->hbm = heap_zeros(1, ops->config_size);
 	if (!s->hbm)
 		return err_set(err, ENOMEM, "domain %s: no memory", s->name);
 	memcpy(s->hbm, whole->tiers.hbm.config, ops->config_size);
@@ -219,7 +219,7 @@ int share_make(const struct settings *whole, unsigned i, struct share *s, struct
 
 void share_free(struct share *s)
 {
-	free(s->hbm);
+	heap_free(s->hbm);
 	s->hbm = NULL;
 }
 

@@ -4,8 +4,8 @@
  * docs/policies.md walks through it.
  */
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "policy/order.h"
 
 struct policy {
@@ -15,14 +15,14 @@ struct policy {
 static int fifo_create(const void *config, const struct policy_slots *slots, struct policy **ret,
 		       struct err *err)
 {
-	struct policy *p = calloc(1, sizeof(*p));
+	struct policy *p = heap_zeros(1, sizeof(*p));
 	int rc;
 
 	if (p == NULL)
 		return err_set(err, ENOMEM, "policy fifo: no memory");
 	rc = order_create(&p->order, slots, 0, err);
 	if (rc < 0) {
-		free(p);
+		heap_free(p);
 		return rc;
 	}
 	*ret = p;
@@ -32,7 +32,7 @@ static int fifo_create(const void *config, const struct policy_slots *slots, str
 static void fifo_destroy(struct policy *p)
 {
 	order_destroy(&p->order);
-	free(p);
+	heap_free(p);
 }
 
 static void fifo_event(struct policy *p, const struct policy_event *e)

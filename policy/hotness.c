@@ -13,10 +13,10 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "policy/order.h"
 
 #define PER_OCTAVE  4
@@ -71,7 +71,7 @@ static int hotness_create(const void *config, const struct policy_slots *slots, 
 			  struct err *err)
 {
 	const struct hotness_config *c = config;
-	struct policy *p = calloc(1, sizeof(*p));
+	struct policy *p = heap_zeros(1, sizeof(*p));
 	int rc;
 
 	if (p == NULL)
@@ -80,7 +80,7 @@ static int hotness_create(const void *config, const struct policy_slots *slots, 
 	p->half_life_ns = (double)c->half_life_ns;
 	rc = order_create(&p->order, slots, SIZES * BUCKETS, err);
 	if (rc < 0) {
-		free(p);
+		heap_free(p);
 		return rc;
 	}
 	*ret = p;
@@ -90,7 +90,7 @@ static int hotness_create(const void *config, const struct policy_slots *slots, 
 static void hotness_destroy(struct policy *p)
 {
 	order_destroy(&p->order);
-	free(p);
+	heap_free(p);
 }
 
 /* The coldest bucket is given up: what is in it joins the next. */

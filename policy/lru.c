@@ -4,8 +4,8 @@
  * the way they went; worthless for a sweep that starts over (pin_fraction is for that).
  */
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "policy/order.h"
 
 struct policy {
@@ -15,14 +15,14 @@ struct policy {
 static int lru_create(const void *config, const struct policy_slots *slots, struct policy **ret,
 		      struct err *err)
 {
-	struct policy *p = calloc(1, sizeof(*p));
+	struct policy *p = heap_zeros(1, sizeof(*p));
 	int rc;
 
 	if (p == NULL)
 		return err_set(err, ENOMEM, "policy lru: no memory");
 	rc = order_create(&p->order, slots, 0, err);
 	if (rc < 0) {
-		free(p);
+		heap_free(p);
 		return rc;
 	}
 	*ret = p;
@@ -32,7 +32,7 @@ static int lru_create(const void *config, const struct policy_slots *slots, stru
 static void lru_destroy(struct policy *p)
 {
 	order_destroy(&p->order);
-	free(p);
+	heap_free(p);
 }
 
 /* An arrival and a hint count as a use: both say that the use is near. */

@@ -11,10 +11,10 @@
  * before a use the first one counts. Hinted tensors stand in no list of order.h but HINTED_PARKED.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "policy/order.h"
 #include "policy/seqset.h"
 
@@ -59,14 +59,14 @@ static void free_sets(struct policy *p)
 		seqset_destroy(&p->here[i]);
 		seqset_destroy(&p->wanted[i]);
 	}
-	free(p->ring);
+	heap_free(p->ring);
 }
 
 static int make_sets(struct policy *p, unsigned tiers)
 {
 	int rc;
 
-	p->ring = calloc(p->capacity, sizeof(*p->ring));
+	p->ring = heap_zeros(p->capacity, sizeof(*p->ring));
 	if (p->ring == NULL)
 		return -ENOMEM;
 	rc = seqset_create(&p->pending, p->capacity);
@@ -82,7 +82,7 @@ static int next_use_create(const void *config, const struct policy_slots *slots,
 			   struct policy **ret, struct err *err)
 {
 	const struct next_use_config *c = config;
-	struct policy *p = calloc(1, sizeof(*p));
+	struct policy *p = heap_zeros(1, sizeof(*p));
 	int rc;
 
 	if (p == NULL)
@@ -104,7 +104,7 @@ static int next_use_create(const void *config, const struct policy_slots *slots,
 
 free_policy:
 	free_sets(p);
-	free(p);
+	heap_free(p);
 	return rc;
 }
 
@@ -112,7 +112,7 @@ static void next_use_destroy(struct policy *p)
 {
 	order_destroy(&p->order);
 	free_sets(p);
-	free(p);
+	heap_free(p);
 }
 
 static void put(struct seqset *set, uint32_t at, bool in)

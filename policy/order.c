@@ -2,10 +2,10 @@
 #include "policy/order.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 
 /* What a client says is not needed soon is taken to be this far away, beyond its idle time. */
 #define TOLD_S 3600.0
@@ -24,7 +24,7 @@ int order_create(struct order *o, const struct policy_slots *slots, unsigned own
 	ASSERT(slots->stride >= sizeof(struct order_slot) && slots->stride % 8 == 0);
 	ASSERT((uintptr_t)slots->base % 8 == 0 && slots->tiers <= POLICY_TIERS_MAX);
 	ASSERT(slots->count < UINT32_MAX - lists);
-	o->heads = calloc(lists, sizeof(*o->heads));
+	o->heads = heap_zeros(lists, sizeof(*o->heads));
 	if (o->heads == NULL)
 		return err_set(err, ENOMEM, "policy: no memory for %u lists", lists);
 	o->slots = slots;
@@ -36,7 +36,7 @@ int order_create(struct order *o, const struct policy_slots *slots, unsigned own
 
 void order_destroy(struct order *o)
 {
-	free(o->heads);
+	heap_free(o->heads);
 	o->heads = NULL;
 }
 

@@ -9,10 +9,10 @@
  * they go after all others, the most recently used first: a sweep needs that one last.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "policy/order.h"
 
 enum { LIST_KEPT = ORDER_LIST_OWN, LIST_KEPT_PARKED, OWN_LISTS = 2 };
@@ -32,7 +32,7 @@ static int pin_fraction_create(const void *config, const struct policy_slots *sl
 			       struct policy **ret, struct err *err)
 {
 	const struct pin_fraction_config *c = config;
-	struct policy *p = calloc(1, sizeof(*p));
+	struct policy *p = heap_zeros(1, sizeof(*p));
 	int rc;
 
 	if (p == NULL)
@@ -41,7 +41,7 @@ static int pin_fraction_create(const void *config, const struct policy_slots *sl
 	p->fraction_permille = c->fraction_permille;
 	rc = order_create(&p->order, slots, OWN_LISTS, err);
 	if (rc < 0) {
-		free(p);
+		heap_free(p);
 		return rc;
 	}
 	*ret = p;
@@ -51,7 +51,7 @@ static int pin_fraction_create(const void *config, const struct policy_slots *sl
 static void pin_fraction_destroy(struct policy *p)
 {
 	order_destroy(&p->order);
-	free(p);
+	heap_free(p);
 }
 
 /* The slot's mark says that a tensor is kept. */

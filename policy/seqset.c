@@ -2,9 +2,9 @@
 #include "policy/seqset.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 
 static uint64_t words(uint32_t bits)
 {
@@ -21,7 +21,7 @@ int seqset_create(struct seqset *s, uint32_t capacity)
 		uint64_t n = words((uint32_t)bits);
 
 		ASSERT(s->levels < SEQSET_LEVELS);
-		s->level[s->levels] = calloc(n, sizeof(uint64_t));
+		s->level[s->levels] = heap_zeros(n, sizeof(uint64_t));
 		if (s->level[s->levels] == NULL) {
 			seqset_destroy(s);
 			return -ENOMEM;
@@ -35,7 +35,7 @@ int seqset_create(struct seqset *s, uint32_t capacity)
 void seqset_destroy(struct seqset *s)
 {
 	for (unsigned i = 0; i < s->levels; i++)
-		free(s->level[i]);
+		heap_free(s->level[i]);
 	*s = (struct seqset){ 0 };
 }
 

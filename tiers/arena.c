@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "tiers/hugepage.h"
 #include "tiers/limits.h"
@@ -49,14 +50,17 @@ static int memfd_make(const char *name, unsigned flags)
 /* Maps at a multiple of 2 MiB, or large pages could not be used. */
 static void *map_aligned(int fd, uint64_t bytes)
 {
-	char *room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *room = heap_refused() ? MAP_FAILED
+				    : mmap(NULL, bytes + HUGE_BYTES, PROT_NONE,
+					   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *at = (char *)ALIGN_UP((uintptr_t)room, (uint64_t)HUGE_BYTES);
 	void *base;
 
 	if (room == MAP_FAILED)
 		return MAP_FAILED;
-	base = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	base = heap_refused()
+		       ? MAP_FAILED
+		       : mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	if (base == MAP_FAILED) {
 		int was = errno;
 

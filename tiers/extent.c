@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
+/* SPDX-License-Identifier: Apache-2.0#include "base/heap.h"
+
  *
  * Two sizes of room. Takes of a page (4 KiB, or the granule if that is larger) and more need whole
  * aligned pages, so a hole is filed by the whole pages in it; any hole filed under n pages serves a
@@ -7,11 +8,11 @@
 #include "tiers/extent.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/heap.h"
 
 #define PAGE         4096u
 #define SL_BITS      5
@@ -140,7 +141,7 @@ static int nodes_reserve(struct extents *e)
 		return 0;
 	if (room >= EXTENT_SPARE)
 		return -ENOMEM;
-	nodes = realloc(e->nodes, room * sizeof(*nodes));
+	nodes = heap_grow(e->nodes, room, sizeof(*nodes));
 	if (nodes == NULL)
 		return -ENOMEM;
 	e->nodes = nodes;
@@ -220,9 +221,9 @@ int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struc
 	bytes = ALIGN_DOWN(bytes, granule);
 	if (bytes == 0)
 		return err_set(err, EINVAL, "a tier of less than one granule of %u bytes", granule);
-	e = calloc(1, sizeof(*e));
+	e = heap_zeros(1, sizeof(*e));
 	if (e == NULL || nodes_reserve(e) < 0) {
-		free(e);
+		heap_free(e);
 		return err_set(err, ENOMEM, "no memory for the extents of a tier");
 	}
 	e->bytes = bytes;
@@ -243,8 +244,8 @@ void extents_destroy(struct extents *e)
 {
 	if (e == NULL)
 		return;
-	free(e->nodes);
-	free(e);
+	heap_free(e->nodes);
+	heap_free(e);
 }
 
 /* ---- take and give ------------------------------------------------------------------------- */

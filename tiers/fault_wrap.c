@@ -11,12 +11,12 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/heap.h"
 
 #define SHADOWS 64
 
@@ -61,7 +61,7 @@ static void fault_close(struct tier *t)
 
 	f->inner->base.ops->close(f->inner);
 	f->base.magic = 0;
-	free(f);
+	heap_free(f);
 }
 
 static int fault_export(struct tier *t, struct arena_token *ret, struct err *err)
@@ -321,7 +321,7 @@ int fault_wrap(struct tier *inner, const struct fault_config *config, struct tie
 	ASSERT_OBJ(&inner->base, TIER_MAGIC);
 	if (r < 0)
 		return r;
-	f = calloc(1, sizeof(*f));
+	f = heap_zeros(1, sizeof(*f));
 	if (f == NULL)
 		return err_set(err, ENOMEM, "%s: no memory for its faults", inner->base.name);
 	f->base = inner->base;

@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/nofile.h"
 #include "tiers/gpu_inside.h"
@@ -348,7 +348,7 @@ static int reserve(struct gpu *g, struct err *err)
 
 static struct gpu *create(const struct gpu_config *config, const struct cuda *cuda, unsigned index)
 {
-	struct gpu *g = calloc(1, sizeof(*g));
+	struct gpu *g = heap_zeros(1, sizeof(*g));
 
 	if (g == NULL)
 		return NULL;
@@ -369,16 +369,16 @@ static struct gpu *create(const struct gpu_config *config, const struct cuda *cu
 
 static void destroy(struct gpu *g)
 {
-	free(g->slabs);
+	heap_free(g->slabs);
 	g->base.magic = 0;
-	free(g);
+	heap_free(g);
 }
 
 static int make_slabs(struct gpu *g, struct err *err)
 {
 	uint64_t count = g->base.bytes / g->base.slab_bytes;
 
-	g->slabs = calloc(count, sizeof(*g->slabs));
+	g->slabs = heap_zeros(count, sizeof(*g->slabs));
 	if (g->slabs == NULL)
 		return err_set(err, ENOMEM, "%s: no memory for its slabs", g->base.name);
 	for (uint64_t i = 0; i < count; i++)

@@ -5,10 +5,10 @@
  * the lane knows where they meet.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "tiers/gpu_inside.h"
 
@@ -55,7 +55,7 @@ int gpu_pin_prepare(struct gpu *g, uint64_t bytes)
 
 	if (m->count + m->promised + want > m->room) {
 		room = 2 * (m->count + m->promised + want);
-		borders = realloc(m->borders, room * sizeof(*borders));
+		borders = heap_grow(m->borders, room, sizeof(*borders));
 		if (borders == NULL)
 			return -ENOMEM;
 		m->borders = borders;
@@ -104,7 +104,7 @@ static void refused(struct gpu *g, const char *base, uint64_t bytes, const struc
 /* One registration serves all GPUs, so that of another's tier is as good as an own one. */
 static void register_piece(struct gpu *g, char *base, uint64_t bytes)
 {
-	struct gpu_pinned *p = calloc(1, sizeof(*p));
+	struct gpu_pinned *p = heap_zeros(1, sizeof(*p));
 	struct err err = ERR_INIT;
 	CUresult result;
 
@@ -118,7 +118,7 @@ static void register_piece(struct gpu *g, char *base, uint64_t bytes)
 		p->base = base;
 		list_push_back(&g->memory.pinned, &p->link);
 	} else {
-		free(p);
+		heap_free(p);
 	}
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
 		g->memory.pinned_bytes += bytes;
@@ -160,9 +160,9 @@ void gpu_pin_stop(struct gpu *g)
 			list_entry(list_pop_front(&m->pinned), struct gpu_pinned, link);
 
 		gpu_say(g, g->cuda->mem_host_unregister(p->base), "cuMemHostUnregister");
-		free(p);
+		heap_free(p);
 	}
-	free(m->borders);
+	heap_free(m->borders);
 	m->borders = NULL;
 	m->count = m->room = m->promised = 0;
 }

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/guard.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define LANE_MAGIC 0x6c616e65u
@@ -208,13 +209,12 @@ static void *lane_main(void *arg)
 static struct lane *lane_new(struct tier *tier, int done_fd, _Atomic uint32_t *done_wanted,
 			     struct err *err)
 {
-	struct lane *lane = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*lane), CACHE_LINE));
+	struct lane *lane = heap_aligned_zeros(CACHE_LINE, ALIGN_UP(sizeof(*lane), CACHE_LINE));
 
 	if (lane == NULL) {
 		err_set(err, ENOMEM, "%s: no memory for its lane", tier->base.name);
 		return NULL;
 	}
-	memset(lane, 0, sizeof(*lane));
 	lane->magic = LANE_MAGIC;
 	lane->tier = tier;
 	lane->done_fd = done_fd;
@@ -228,7 +228,7 @@ static struct lane *lane_new(struct tier *tier, int done_fd, _Atomic uint32_t *d
 	if (lane->wake_fd < 0) {
 		err_set(err, errno, "%s: eventfd of its lane: %m", tier->base.name);
 		sem_destroy(&lane->started);
-		free(lane);
+		heap_free(lane);
 		return NULL;
 	}
 	return lane;
@@ -239,7 +239,7 @@ static void lane_free(struct lane *lane)
 	close(lane->wake_fd);
 	sem_destroy(&lane->started);
 	lane->magic = 0;
-	free(lane);
+	heap_free(lane);
 }
 
 /* Signals are the control thread's business: a lane starts with those of others blocked. */

@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/guard.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define PIECE_BYTES  MIB(2) /* after which another xfer may be more urgent */
@@ -30,14 +30,14 @@ static struct mapped_tier *mapped_of(struct tier *t)
 int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 		struct mapped_tier **ret, struct err *err)
 {
-	struct mapped_tier *m = calloc(1, sizeof(*m));
+	struct mapped_tier *m = heap_zeros(1, sizeof(*m));
 	int r;
 
 	if (m == NULL)
 		return err_set(err, ENOMEM, "%s: no memory", options->name);
 	r = arena_create(options, &m->arena, err);
 	if (r < 0) {
-		free(m);
+		heap_free(m);
 		return r;
 	}
 	m->base.magic = TIER_MAGIC;
@@ -65,7 +65,7 @@ void mapped_close(struct tier *t)
 	guard_remove(m->arena.base);
 	arena_destroy(&m->arena);
 	m->base.magic = 0;
-	free(m);
+	heap_free(m);
 }
 
 int mapped_finish(struct mapped_tier *m, const struct fault_config *fault, struct tier **ret,

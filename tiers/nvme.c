@@ -6,11 +6,11 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define STAGING_MAX MIB(256)
@@ -104,8 +104,8 @@ static int make_slots(struct nvme *n)
 	/* And as many again of which the device is done: a disk that reports a whole depth at once
 	 * gets the next one before the sums of this one are made. */
 	n->slot_count = 2 * (depth + MAX(depth / NVME_AHEAD_SHARE, 1u));
-	n->slots = calloc(n->slot_count, sizeof(*n->slots));
-	n->bounce = calloc(n->slot_count, sizeof(*n->bounce));
+	n->slots = heap_zeros(n->slot_count, sizeof(*n->slots));
+	n->bounce = heap_zeros(n->slot_count, sizeof(*n->bounce));
 	if (n->slots == NULL || n->bounce == NULL)
 		return -ENOMEM;
 	for (unsigned i = 0; i < n->slot_count; i++) {
@@ -119,16 +119,16 @@ static int make_slots(struct nvme *n)
 static void destroy(struct nvme *n)
 {
 	nvme_file_close(&n->file);
-	free(n->ring.pieces);
-	free(n->slots);
-	free(n->bounce);
+	heap_free(n->ring.pieces);
+	heap_free(n->slots);
+	heap_free(n->bounce);
 	n->base.magic = 0;
-	free(n);
+	heap_free(n);
 }
 
 static struct nvme *create(const struct nvme_config *config)
 {
-	struct nvme *n = calloc(1, sizeof(*n));
+	struct nvme *n = heap_zeros(1, sizeof(*n));
 
 	if (n == NULL)
 		return NULL;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define RESERVE_STEP GIB(1)
@@ -350,26 +351,24 @@ static int open_device(const struct nvme_config *c, struct nvme_file *f, struct 
 
 /* Direct I/O */
 
+#define TRIAL_BYTES (2 * GRANULE) /* of memory to read into, at a multiple of it */
+
 /* Whether a read of `unit` bytes at an odd multiple of `unit` works: in offset, length and memory.
  */
-static bool try_unit(const struct nvme_file *f, uint32_t unit)
+static bool try_unit(const struct nvme_file *f, uint32_t unit, unsigned char *memory)
 {
-	unsigned char *memory = NULL;
-	ssize_t r = -1;
+	ssize_t r;
 
-	if (posix_memalign((void **)&memory, 2 * GRANULE, 2 * GRANULE) != 0)
-		return false;
 	/* The tier has one block at least, which is one GRANULE or more. */
 	if (unit < GRANULE)
 		r = pread(f->fd, memory + unit, unit, (off_t)(f->start + unit));
 	else
 		r = pread(f->fd, memory + GRANULE, GRANULE, (off_t)f->start);
-	free(memory);
 	return r == (ssize_t)unit;
 }
 
 /* What the device addresses: asked for where the kernel tells it, else tried. */
-static uint32_t find_unit(const struct nvme_file *f)
+static uint32_t find_unit(const struct nvme_file *f, unsigned char *memory)
 {
 	struct statx sx;
 	int sector = 0;
@@ -380,10 +379,11 @@ static uint32_t find_unit(const struct nvme_file *f)
 		       (sx.stx_dio_offset_align != 0);
 	if (f->device && ioctl(f->fd, BLKSSZGET, &sector) == 0)
 		return (uint32_t)sector;
-	return try_unit(f, 512) ? 512 : GRANULE;
+	return try_unit(f, 512, memory) ? 512 : GRANULE;
 }
 
-static int set_direct(struct nvme_file *f, unsigned long magic, const char **ret_why)
+static int set_direct(struct nvme_file *f, unsigned long magic, unsigned char *memory,
+		      const char **ret_why)
 {
 	int flags = fcntl(f->fd, F_GETFL);
 	uint32_t unit;
@@ -393,8 +393,9 @@ static int set_direct(struct nvme_file *f, unsigned long magic, const char **ret
 		return -EOPNOTSUPP;
 	}
 	/* tmpfs takes direct I/O of any alignment, which says nothing about a disk. */
-	unit = fs_in_memory(magic) ? GRANULE : find_unit(f);
-	if (unit >= 512 && unit <= GRANULE && (unit & (unit - 1)) == 0 && try_unit(f, unit)) {
+	unit = fs_in_memory(magic) ? GRANULE : find_unit(f, memory);
+	if (unit >= 512 && unit <= GRANULE && (unit & (unit - 1)) == 0 &&
+	    try_unit(f, unit, memory)) {
 		f->unit = unit;
 		f->direct = true;
 		return 0;
@@ -407,9 +408,18 @@ static int choose_direct(const struct nvme_config *c, struct nvme_file *f, unsig
 			 struct err *err)
 {
 	const char *why = "";
+	unsigned char *memory;
+	int r;
 
 	f->unit = 1;
-	if (c->options.direct == NVME_DIRECT_OFF || set_direct(f, magic, &why) == 0)
+	if (c->options.direct == NVME_DIRECT_OFF)
+		return 0;
+	memory = heap_aligned_zeros(TRIAL_BYTES, TRIAL_BYTES);
+	if (memory == NULL)
+		return err_set(err, ENOMEM, "%s: no memory to try direct I/O", c->path.path);
+	r = set_direct(f, magic, memory, &why);
+	heap_free(memory);
+	if (r == 0)
 		return 0;
 	if (c->options.direct == NVME_DIRECT_REQUIRE)
 		return err_set(err, EOPNOTSUPP,

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 /* The kernel refuses a registered buffer above 1 GiB with EFAULT. */
@@ -99,7 +100,7 @@ int nvme_ring_memory(struct nvme_ring *ring, void *base, uint64_t bytes, uint64_
 	ASSERT(!ring->open);
 	if (n > PIECES_MAX - ring->piece_count)
 		return -ENOMEM;
-	more = reallocarray(ring->pieces, ring->piece_count + n, sizeof(*more));
+	more = heap_grow(ring->pieces, ring->piece_count + n, sizeof(*more));
 	if (more == NULL)
 		return -ENOMEM;
 	ring->pieces = more;

@@ -10,10 +10,10 @@
 #include <inttypes.h>
 #include <numa.h>
 #include <numaif.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 
 #define SHARE_ALIGNMENT MIB(2) /* so that no large page lies on two nodes */
@@ -101,18 +101,18 @@ static void judge(struct topology *topo, hwloc_topology_t h)
 static void free_topology(struct topology *topo)
 {
 	if (topo != NULL)
-		free(topo->devices);
-	free(topo);
+		heap_free(topo->devices);
+	heap_free(topo);
 }
 
 int topo_open(struct topology **ret, struct err *err)
 {
-	struct topology *topo = calloc(1, sizeof(*topo));
+	struct topology *topo = heap_zeros(1, sizeof(*topo));
 	hwloc_topology_t h;
 	int cpus;
 
 	if (topo != NULL)
-		topo->devices = calloc(1, sizeof(*topo->devices));
+		topo->devices = heap_zeros(1, sizeof(*topo->devices));
 	if (topo == NULL || topo->devices == NULL || hwloc_topology_init(&h) < 0) {
 		free_topology(topo);
 		return err_set(err, ENOMEM, "no memory for the machine's topology");

@@ -2,8 +2,8 @@
 #include "daemon/engine/blocks.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 
@@ -107,7 +107,7 @@ uint64_t map_bytes(const struct block_map *map, const struct record *r, uint32_t
 static int map_new(const struct record *r, uint64_t block_bytes, struct block_map **ret)
 {
 	uint64_t count = MAX((r->bytes + block_bytes - 1) / block_bytes, 1u);
-	struct block_map *map = malloc(sizeof(*map) + count * sizeof(map->blocks[0]));
+	struct block_map *map = heap_zeros(1, sizeof(*map) + count * sizeof(map->blocks[0]));
 
 	if (map == NULL)
 		return -ENOMEM;
@@ -192,7 +192,7 @@ void map_give(struct engine *e, struct block_map *map)
 {
 	for (uint32_t i = 0; i < map->count; i++)
 		give_block(e, &map->blocks[i]);
-	free(map);
+	heap_free(map);
 	replica_count_reserved(e, TIER_KIND_NVME);
 	e->again = true;
 }
@@ -200,7 +200,7 @@ void map_give(struct engine *e, struct block_map *map)
 static int grow_maps(struct engine *e)
 {
 	uint32_t room = MAX(e->map_room * 2, 1024u);
-	struct block_map **grown = realloc(e->maps, room * sizeof(*grown));
+	struct block_map **grown = heap_grow(e->maps, room, sizeof(*grown));
 
 	if (grown == NULL)
 		return -ENOMEM;

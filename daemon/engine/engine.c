@@ -5,10 +5,9 @@
 #include "daemon/engine/engine.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "base/heap.h"
 #include "daemon/engine/admission.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
@@ -118,13 +117,10 @@ static int open_policies(struct engine *e, struct err *err)
 		stride = MAX(stride, e->params.class_[c].policy->slot_size);
 	stride = ALIGN_UP(stride, 8);
 	e->slots_bytes = stride * e->params.tensors;
-	e->slots = mmap(NULL, e->slots_bytes, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (e->slots == MAP_FAILED) {
-		e->slots = NULL;
+	e->slots = heap_map(e->slots_bytes);
+	if (e->slots == NULL)
 		return err_set(err, ENOMEM, "no addresses for %zu bytes of policy slots",
 			       e->slots_bytes);
-	}
 	e->policy_slots = (struct policy_slots){ .base = e->slots,
 						 .stride = stride,
 						 .count = e->params.tensors,
@@ -155,7 +151,7 @@ static int open_staging(struct engine *e, struct err *err)
 
 	for (unsigned d = 0; d < DIRECTIONS; d++)
 		list_init(&e->staging_waiters[d]);
-	e->staging_free = calloc(slots + 1, sizeof(void *));
+	e->staging_free = heap_zeros(slots + 1, sizeof(void *));
 	if (e->staging_free == NULL)
 		return err_set(err, ENOMEM, "no memory for staging");
 	if (needs_staging(e) && slots < 2)
@@ -171,7 +167,7 @@ static int open_staging(struct engine *e, struct err *err)
 
 static int open_hints(struct engine *e, struct err *err)
 {
-	e->hint_of = calloc(e->params.tensors, sizeof(*e->hint_of));
+	e->hint_of = heap_zeros(e->params.tensors, sizeof(*e->hint_of));
 	return e->hint_of != NULL ? 0 : err_set(err, ENOMEM, "no memory for hints");
 }
 
@@ -193,7 +189,7 @@ static void open_lists(struct engine *e)
 
 int engine_create(const struct engine_params *params, struct engine **ret, struct err *err)
 {
-	struct engine *e = calloc(1, sizeof(*e));
+	struct engine *e = heap_zeros(1, sizeof(*e));
 	int rc;
 
 	if (e == NULL)
@@ -235,10 +231,10 @@ static void free_requests(struct engine *e, struct list *holders)
 
 		requests_drop_holder(e, h);
 		for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++)
-			free(h->slabs[i]);
+			heap_free(h->slabs[i]);
 		fences_forget(e, h);
 		list_remove(&h->link);
-		free(h);
+		heap_free(h);
 	}
 }
 
@@ -249,8 +245,8 @@ static void free_moves(struct engine *e)
 	while ((it = list_pop_front(&e->moves)) != NULL) {
 		struct move *m = list_entry(it, struct move, link);
 
-		free(m->to_map);
-		free(m);
+		heap_free(m->to_map);
+		heap_free(m);
 	}
 }
 
@@ -262,7 +258,7 @@ void engine_destroy(struct engine *e)
 	free_requests(e, &e->tombstones);
 	free_moves(e);
 	for (uint32_t i = 1; i < e->map_room; i++)
-		free(e->maps[i]);
+		heap_free(e->maps[i]);
 	for (unsigned c = 0; c < ENGINE_CLASSES; c++)
 		if (e->policies[c] != NULL)
 			e->policy_ops[c]->destroy(e->policies[c]);
@@ -275,23 +271,22 @@ void engine_destroy(struct engine *e)
 		struct piece *p = e->free_pieces;
 
 		e->free_pieces = p->next_free;
-		free(p);
+		heap_free(p);
 	}
-	if (e->slots != NULL)
-		munmap(e->slots, e->slots_bytes);
+	heap_unmap(e->slots, e->slots_bytes);
 	if (e->names != NULL)
 		namemap_destroy(e->names);
-	free(e->hint_of);
-	free(e->staging_free);
-	free(e->maps);
-	free(e->moves_by_id);
-	free(e->holder_table);
-	free(e->name_spaces);
+	heap_free(e->hint_of);
+	heap_free(e->staging_free);
+	heap_free(e->maps);
+	heap_free(e->moves_by_id);
+	heap_free(e->holder_table);
+	heap_free(e->name_spaces);
 	quotas_close(e);
-	free(e->doomed);
-	free(e->backoff);
+	heap_free(e->doomed);
+	heap_free(e->backoff);
 	e->magic = 0;
-	free(e);
+	heap_free(e);
 }
 
 static void count_largest_free(struct engine *e)

@@ -2,8 +2,8 @@
 #include "daemon/engine/fence.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/request.h"
 
@@ -21,7 +21,7 @@ static struct fence_pool *pool_of(struct holder *h)
 {
 	if (h->pool != NULL)
 		return h->pool;
-	h->pool = calloc(1, sizeof(*h->pool));
+	h->pool = heap_zeros(1, sizeof(*h->pool));
 	if (h->pool == NULL)
 		return NULL;
 	for (unsigned i = 0; i < FENCES; i++)
@@ -86,7 +86,7 @@ static void forget(struct engine *e, struct request *q)
 	look_at_queues(e);
 	list_remove(&q->holder_link);
 	q->magic = 0;
-	free(q);
+	heap_free(q);
 }
 
 void fence_item_ended(struct engine *e, struct item *item, const struct move *m)
@@ -116,6 +116,6 @@ void fences_forget(struct engine *e, struct holder *h)
 
 	list_for_each_safe (it, tmp, &h->granted)
 		forget(e, list_entry(it, struct request, holder_link));
-	free(h->pool);
+	heap_free(h->pool);
 	h->pool = NULL;
 }

@@ -4,8 +4,8 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
@@ -163,7 +163,7 @@ static struct wire_handle *whole_name_space(struct engine *e, uint16_t ns, size_
 
 	for (uint32_t i = 1; i < e->index_high; i++)
 		n += is_flushable(e, i, ns);
-	all = calloc(MAX(n, 1u), sizeof(*all));
+	all = heap_zeros(MAX(n, 1u), sizeof(*all));
 	if (all == NULL)
 		return NULL;
 	*ret_n = n;
@@ -215,7 +215,7 @@ void engine_flush(struct engine *e, struct holder *h, uint32_t id, const struct 
 		return;
 	}
 	q = request_new(e, h, id, REQUEST_FLUSH, t, n);
-	free(all);
+	heap_free(all);
 	if (q == NULL)
 		return;
 	list_push_back(&e->running, &q->link);

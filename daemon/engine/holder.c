@@ -2,8 +2,8 @@
 #include "daemon/engine/holder.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
@@ -24,7 +24,7 @@ static int take_id(struct engine *e, uint32_t *ret)
 			return 0;
 		}
 	}
-	grown = realloc(e->holder_table, room * sizeof(struct holder *));
+	grown = heap_grow(e->holder_table, room, sizeof(struct holder *));
 	if (grown == NULL)
 		return -ENOMEM;
 	for (uint32_t i = e->holder_room; i < room; i++)
@@ -49,9 +49,9 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 	rc = name_space_get(e, name_space, name_bytes, &ns);
 	if (rc < 0)
 		return err_set(err, -rc, "no room for another namespace");
-	h = calloc(1, sizeof(*h));
+	h = heap_zeros(1, sizeof(*h));
 	if (h == NULL || take_id(e, &id) < 0) {
-		free(h);
+		heap_free(h);
 		return err_set(err, ENOMEM, "no memory for a client");
 	}
 	if (e->name_spaces[ns].connections == 0 && e->name_spaces[ns].first == TENSOR_NONE)
@@ -175,7 +175,7 @@ static void bury_holder(struct engine *e, struct holder *h)
 	e->holder_table[h->id] = NULL;
 	e->params.hooks.holder_gone(e->params.hooks.ctx, h);
 	h->magic = 0;
-	free(h);
+	heap_free(h);
 }
 
 uint64_t holders_turn(struct engine *e)

@@ -3,8 +3,8 @@
  * Which clients have which slabs mapped. A slab of theirs is not UNBACKED.
  */
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/slabs.h"
 
 bool slabs_mapped(const struct holder *h, uint8_t tier, uint32_t i)
@@ -44,7 +44,7 @@ int engine_slab_fd(struct engine *e, struct holder *h, unsigned device, uint64_t
 		return err_set(err, EAGAIN, "%s: there is no memory at %#llx now", t->base.name,
 			       (unsigned long long)offset);
 	if (h->slabs[device] == NULL)
-		h->slabs[device] = calloc((s->count + 63) / 64, sizeof(uint64_t));
+		h->slabs[device] = heap_zeros((s->count + 63) / 64, sizeof(uint64_t));
 	if (h->slabs[device] == NULL)
 		return err_set(err, ENOMEM, "no memory for a client's slabs");
 	fd = t->base.ops->slab_fd(t, offset);
@@ -102,7 +102,7 @@ void slabs_holder_gone(struct engine *e, struct holder *h)
 	for (unsigned d = 0; d < ENGINE_DEVICES_MAX; d++) {
 		for (uint32_t i = 0; h->slabs[d] != NULL && i < e->devices[d].slabs->count; i++)
 			forget_import(e, h, (uint8_t)d, i);
-		free(h->slabs[d]);
+		heap_free(h->slabs[d]);
 		h->slabs[d] = NULL;
 	}
 }

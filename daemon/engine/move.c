@@ -6,9 +6,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/failed.h"
@@ -34,7 +34,7 @@ struct move *move_get(struct engine *e, uint32_t id)
 static int grow_ids(struct engine *e)
 {
 	uint32_t room = MAX(e->move_room * 2, 256u);
-	struct move **grown = realloc(e->moves_by_id, room * sizeof(struct move *));
+	struct move **grown = heap_grow(e->moves_by_id, room, sizeof(struct move *));
 
 	if (grown == NULL)
 		return -ENOMEM;
@@ -58,7 +58,7 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 		if (grow_ids(e) < 0)
 			return NULL;
 	}
-	m = calloc(1, sizeof(*m));
+	m = heap_zeros(1, sizeof(*m));
 	if (m == NULL)
 		return NULL;
 	m->magic = MOVE_MAGIC;
@@ -96,7 +96,7 @@ void move_free(struct engine *e, struct move *m)
 	list_remove(&m->link);
 	stat_sub(STAT(e, moves_running), 1);
 	m->magic = 0;
-	free(m);
+	heap_free(m);
 }
 
 /* How many pieces, now that both sides are known: with nvme on one side its blocks decide. */

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
@@ -336,7 +336,7 @@ static struct piece *new_piece(struct engine *e)
 	if (p != NULL)
 		e->free_pieces = p->next_free;
 	else
-		p = malloc(sizeof(*p));
+		p = heap_zeros(1, sizeof(*p));
 	if (p != NULL)
 		memset(p, 0, sizeof(*p));
 	return p;

@@ -2,8 +2,8 @@
 #include "daemon/engine/prefetch.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
@@ -15,7 +15,7 @@ static void drop_hint(struct engine *e, struct hint *hint)
 {
 	e->hint_of[hint->tensor] = NULL;
 	list_remove(&hint->link);
-	free(hint);
+	heap_free(hint);
 }
 
 /* Whether the hint is settled: there, on its way, lost, too large for the device, or wanted
@@ -123,7 +123,7 @@ static int add_hint(struct engine *e, uint8_t device, uint32_t tensor)
 	if (hint != NULL && hint->device == device)
 		return 0;
 	prefetch_cancel(e, tensor);
-	hint = malloc(sizeof(*hint));
+	hint = heap_zeros(1, sizeof(*hint));
 	if (hint == NULL)
 		return -ENOMEM;
 	*hint = (struct hint){ .sequence = ++e->sequence,

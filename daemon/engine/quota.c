@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 
@@ -86,7 +86,7 @@ int quotas_open(struct engine *e, struct err *err)
 	unsigned n = e->params.quota_count;
 	int rc = 0;
 
-	e->accounts = calloc(n + 1, sizeof(*e->accounts));
+	e->accounts = heap_zeros(n + 1, sizeof(*e->accounts));
 	if (e->accounts == NULL)
 		return err_set(err, ENOMEM, "no memory for quotas");
 	e->account_count = n + 1;
@@ -109,7 +109,7 @@ int quotas_open(struct engine *e, struct err *err)
 
 void quotas_close(struct engine *e)
 {
-	free(e->accounts);
+	heap_free(e->accounts);
 }
 
 uint16_t quota_find(const struct engine *e, const char *name, size_t bytes)

@@ -6,9 +6,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "daemon/engine/deadlock.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
@@ -62,7 +62,7 @@ bool request_is_live(const struct engine *e, const struct request *q)
 struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,
 			    const struct wire_handle *t, size_t n)
 {
-	struct request *q = calloc(1, sizeof(*q) + n * sizeof(q->items[0]));
+	struct request *q = heap_zeros(1, sizeof(*q) + n * sizeof(q->items[0]));
 
 	if (q == NULL) {
 		e->params.hooks.complete(e->params.hooks.ctx, h, id, -ENOMEM, 0,
@@ -220,7 +220,7 @@ void request_finish(struct engine *e, struct request *q, int result, const char 
 	}
 	e->params.hooks.complete(e->params.hooks.ctx, q->holder, q->id, result, 0, text);
 	q->magic = 0;
-	free(q);
+	heap_free(q);
 }
 
 void request_grant(struct engine *e, struct request *q, uint64_t token)
@@ -241,7 +241,7 @@ void requests_drop_holder(struct engine *e, struct holder *h)
 
 		unlink_request(e, q);
 		q->magic = 0;
-		free(q);
+		heap_free(q);
 	}
 }
 
@@ -253,7 +253,7 @@ void request_backoff(struct engine *e, uint32_t tensor)
 		return;
 	if (e->backoff_count == e->backoff_room) {
 		uint32_t room = MAX(e->backoff_room * 2, 64u);
-		uint32_t *grown = realloc(e->backoff, room * sizeof(*grown));
+		uint32_t *grown = heap_grow(e->backoff, room, sizeof(*grown));
 
 		if (grown == NULL)
 			return; /* it is only tried again sooner */

@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
@@ -434,7 +434,7 @@ static void find_pinners(struct engine *e, struct slabs *s, uint8_t tier, uint32
 static int open_tier(struct engine *e, uint8_t tier, struct err *err)
 {
 	const struct tier_base *base = base_of(e, tier);
-	struct slabs *s = calloc(1, sizeof(*s));
+	struct slabs *s = heap_zeros(1, sizeof(*s));
 	int rc = 0;
 
 	ASSERT(base->slab_bytes % GRANULE == 0 && base->bytes >= base->slab_bytes);
@@ -446,7 +446,7 @@ static int open_tier(struct engine *e, uint8_t tier, struct err *err)
 	s->count = s->leaving = (uint32_t)((s->end + s->bytes - 1) / s->bytes);
 	s->scan_at_ns = ENGINE_NEVER;
 	s->limit_bytes = UINT64_MAX;
-	s->slab = calloc(s->count, sizeof(*s->slab));
+	s->slab = heap_zeros(s->count, sizeof(*s->slab));
 	if (s->slab == NULL)
 		return err_set(err, ENOMEM, "no memory for the slabs of %s", base->name);
 	for (uint32_t i = 0; i < s->count && rc == 0; i++) {
@@ -478,8 +478,8 @@ void slabs_close(struct engine *e)
 {
 	for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++) {
 		if (e->devices[i].slabs != NULL)
-			free(e->devices[i].slabs->slab);
-		free(e->devices[i].slabs);
+			heap_free(e->devices[i].slabs->slab);
+		heap_free(e->devices[i].slabs);
 		e->devices[i].slabs = NULL;
 	}
 }

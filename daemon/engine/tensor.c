@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "daemon/engine/admission.h"
 #include "daemon/engine/front.h"
@@ -299,7 +299,7 @@ static void add_doomed(struct engine *e, uint32_t tensor)
 {
 	if (e->doomed_count == e->doomed_room) {
 		e->doomed_room = MAX(e->doomed_room * 2, 64u);
-		e->doomed = realloc(e->doomed, e->doomed_room * sizeof(*e->doomed));
+		e->doomed = heap_grow(e->doomed, e->doomed_room, sizeof(*e->doomed));
 		ASSERT(e->doomed !=
 		       NULL); /* 4 bytes a tensor; without it bytes would leak for ever */
 	}
@@ -412,7 +412,7 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 	if (free_slot == e->name_space_count) {
 		if (free_slot == NAME_SPACES_MAX)
 			return -EUSERS;
-		ns = realloc(e->name_spaces, (free_slot + 1) * sizeof(*ns));
+		ns = heap_grow(e->name_spaces, free_slot + 1, sizeof(*ns));
 		if (ns == NULL)
 			return -ENOMEM;
 		e->name_spaces = ns;

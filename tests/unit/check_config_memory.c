@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loader without memory: this program brings the allocators of config/memory.h and of libyaml,
- * lets the n-th call fail for every n, and counts what stays behind.
+ * The loader without memory: this program refuses what base/heap.h is asked for, brings the
+ * allocator of libyaml, lets the n-th call fail for every n, and counts what stays behind.
  */
 #include "tests/unit/unit.h"
 
@@ -10,45 +10,35 @@
 #include <unistd.h>
 #include <yaml.h>
 
+#include "base/heap.h"
 #include "config/config.h"
-#include "config/memory.h"
 #include "tests/unit/config_sample.h"
 
 static unsigned calls, fail_at; /* 0: never */
 static unsigned yaml_calls;
-static long outstanding;
+static long yaml_taken;
 
 static bool call_fails(void)
 {
 	return ++calls == fail_at;
 }
 
+static bool refuses(const struct heap_refusal *r, const struct heap_site *site)
+{
+	return call_fails();
+}
+static const struct heap_refusal refusal = { refuses };
+
+static long outstanding(void)
+{
+	return yaml_taken + (long)heap_taken();
+}
+
 static void *counted(void *memory)
 {
 	ck_assert_ptr_nonnull(memory);
-	outstanding++;
+	yaml_taken++;
 	return memory;
-}
-
-static void give_back(void *memory)
-{
-	outstanding -= memory != NULL;
-	free(memory);
-}
-
-void *config_memory_zeros(size_t count, size_t bytes)
-{
-	return call_fails() ? NULL : counted(calloc(count + 1, bytes + 1));
-}
-
-char *config_memory_text(const char *text)
-{
-	return call_fails() ? NULL : counted(strdup(text));
-}
-
-void config_memory_free(void *memory)
-{
-	give_back(memory);
 }
 
 /* libyaml's own, which it exports and calls by these names; yaml.h does not declare them. */
@@ -85,7 +75,8 @@ yaml_char_t *yaml_strdup(const yaml_char_t *text)
 
 void yaml_free(void *memory)
 {
-	give_back(memory);
+	yaml_taken -= memory != NULL;
+	free(memory);
 }
 
 static const char good_text[] = "socket: &s /run/a\n"
@@ -103,13 +94,14 @@ static bool load_failing(const char *text, unsigned n, int result_with_memory)
 	struct sample s;
 	int res;
 
+	heap_refuse(&refusal);
 	calls = 0;
 	fail_at = n;
 	res = sample_load(text, &s, &err);
 	fail_at = 0;
 	if (res == 0)
 		config_free(sample_rows, &s);
-	ck_assert_msg(outstanding == 0, "%ld left after call %u failed", outstanding, n);
+	ck_assert_msg(outstanding() == 0, "%ld left after call %u failed", outstanding(), n);
 	if (calls < n) {
 		ck_assert_int_eq(res, result_with_memory);
 		return false;
@@ -163,12 +155,13 @@ START_TEST(a_file_without_memory_is_closed_and_leaves_nothing)
 	int lowest_fd = dup(STDERR_FILENO), again;
 
 	ck_assert_int_eq(close(lowest_fd), 0);
+	heap_refuse(&refusal);
 	calls = 0;
 	fail_at = 1;
 	ck_assert_int_eq(config_load_file(sample_rows, "/proc/self/status", &s, &err), -ENOMEM);
 	fail_at = 0;
 	ck_assert_str_eq(err.text, "/proc/self/status: no memory to read it");
-	ck_assert_int_eq(outstanding, 0);
+	ck_assert_int_eq(outstanding(), 0);
 	again = dup(STDERR_FILENO);
 	ck_assert_int_eq(again, lowest_fd);
 	close(again);
