@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/whole.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
@@ -112,12 +113,6 @@ static void put_holders(const struct engine *e, const struct record *r, struct w
 	ret->used_ago_steps = ret->steps - r->used_step;
 }
 
-/* `number` as a whole one that all can read. */
-static uint64_t whole(double number)
-{
-	return number >= 1e18 ? UINT64_MAX : number > 0 ? (uint64_t)number : 0;
-}
-
 static void put_policy(struct engine *e, uint32_t tensor, const struct record *r,
 		       struct wire_explain *ret)
 {
@@ -130,13 +125,13 @@ static void put_policy(struct engine *e, uint32_t tensor, const struct record *r
 	if (r->flags & RECORD_DOOMED)
 		return; /* the policy has forgotten it */
 	ops->opinion(e->policies[r->class_], tensor, e->now_ns, &opinion);
-	ret->needed_in_ms = whole(opinion.needed_in_s * 1e3);
+	ret->needed_in_ms = whole_of(opinion.needed_in_s * 1e3);
 	if (opinion.told)
 		ret->reasons |= EXPLAIN_TOLD;
 	if (r->front == DEVICE_NONE)
 		return;
 	cost = reclaim_cost(e, r->front);
-	ret->score = whole(policy_score(r->bytes, opinion.needed_in_s, &cost));
+	ret->score = whole_of(policy_score(r->bytes, opinion.needed_in_s, &cost));
 }
 
 /* As the stats page numbers devices. */

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/whole.h"
 
 START_TEST(crc32c_matches_the_published_check_values)
 {
@@ -174,6 +176,19 @@ START_TEST(a_line_of_the_log_is_one_line_whatever_a_client_names)
 }
 END_TEST
 
+START_TEST(whole_of_saturates_where_c_leaves_it_open)
+{
+	ck_assert_uint_eq(whole_of(-1), 0);
+	ck_assert_uint_eq(whole_of(NAN), 0);
+	ck_assert_uint_eq(whole_of(-INFINITY), 0);
+	ck_assert_uint_eq(whole_of(0.9), 0);
+	ck_assert_uint_eq(whole_of(7.9), 7);
+	ck_assert_uint_eq(whole_of(0x1.fffffffffffffp63), 0xfffffffffffff800);
+	ck_assert_uint_eq(whole_of(0x1p64), UINT64_MAX);
+	ck_assert_uint_eq(whole_of(INFINITY), UINT64_MAX);
+}
+END_TEST
+
 UNIT_MAIN("base", copy_stream_copies_every_byte_and_no_other,
 	  crc32c_matches_the_published_check_values,
 	  err_keeps_code_and_puts_prefixes_before_the_text,
@@ -181,4 +196,5 @@ UNIT_MAIN("base", copy_stream_copies_every_byte_and_no_other,
 	  log_levels_follow_the_topic_and_unknown_ones_are_refused,
 	  a_flood_of_warnings_is_counted_and_hides_no_other_topic,
 	  a_line_that_comes_after_every_nap_is_counted_too,
-	  a_line_of_the_log_is_one_line_whatever_a_client_names)
+	  a_line_of_the_log_is_one_line_whatever_a_client_names,
+	  whole_of_saturates_where_c_leaves_it_open)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/whole.h"
 #include "libclient/tierd.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/json.h"
@@ -16,7 +17,7 @@
 static const char *bytes_a_second(const struct sample *s, uint64_t first, uint64_t last,
 				  char text[TEXT_ROOM])
 {
-	return text_bytes((uint64_t)sample_rate(s, first, last), text);
+	return text_bytes(whole_of(sample_rate(s, first, last)), text);
 }
 
 static void text_head(const struct page *p)

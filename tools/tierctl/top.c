@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/whole.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/option.h"
@@ -120,8 +121,8 @@ static void text_lane(const struct sample *s, unsigned i)
 
 	json_plain(stdout, s->last.chosen[i], n);
 	printf("%*s", n < 10 ? 10 - (int)n : 0, "");
-	printf(" %12s", text_bytes((uint64_t)sample_rate(s, a->in_bytes, b->in_bytes), text));
-	printf(" %12s", text_bytes((uint64_t)sample_rate(s, a->out_bytes, b->out_bytes), text));
+	printf(" %12s", text_bytes(whole_of(sample_rate(s, a->in_bytes, b->in_bytes)), text));
+	printf(" %12s", text_bytes(whole_of(sample_rate(s, a->out_bytes, b->out_bytes)), text));
 	printf(" %7" PRIu64 " %10s %5.0f%%%s\n", b->flight, text_bytes(b->flight_bytes, text),
 	       MIN(100.0, sample_rate(s, a->busy_ns, b->busy_ns) * 100 / NS_PER_S),
 	       b->lost ? " lost" : "");
