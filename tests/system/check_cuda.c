@@ -341,5 +341,4 @@ UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_g
 	  a_slab_waits_for_a_descriptor_and_the_client_is_told,
 	  a_total_limit_of_pinned_memory_ends_registration_and_nothing_else,
 	  what_lanes_need_is_pinned_before_what_can_do_without,
-	  without_any_pinned_memory_it_does_not_start,
-	  a_lost_gpu_takes_what_stood_there_alone)
+	  without_any_pinned_memory_it_does_not_start, a_lost_gpu_takes_what_stood_there_alone)

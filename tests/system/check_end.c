@@ -393,7 +393,6 @@ START_TEST(with_a_full_disk_it_serves_answers_and_ends)
 END_TEST
 
 UNIT_MAIN("end", an_assertion_that_fails_says_what_it_is_about_and_leaves_nothing,
-	  no_core_is_written_where_none_is_configured,
-	  a_second_signal_does_not_wait_for_a_device,
+	  no_core_is_written_where_none_is_configured, a_second_signal_does_not_wait_for_a_device,
 	  two_signals_at_any_distance_leave_nothing, a_log_without_room_stops_nothing,
 	  what_is_printed_to_a_full_disk_is_a_failure, with_a_full_disk_it_serves_answers_and_ends)
