@@ -123,8 +123,8 @@ static void plain_answer(const struct sq_entry *e)
 	if (listed)
 		memcpy(fake.payloads + e->payload, &first, sizeof(first));
 	if (e->opcode == OP_ACQUIRE)
-		fake_tensor(&fake, 1 + (e->index - 1) % TENSORS, e->generation, STATE_RESIDENT, e->place,
-			    0, 100);
+		fake_tensor(&fake, 1 + (e->index - 1) % TENSORS, e->generation, STATE_RESIDENT,
+			    e->place, 0, 100);
 	fake_complete(&fake, e->id, e->opcode == OP_SLAB ? -ENOMEM : 0, 0,
 		      listed * (uint32_t)sizeof(first), "no memory");
 }
