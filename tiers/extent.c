@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0#include "base/heap.h"
-
+/* SPDX-License-Identifier: Apache-2.0
  *
  * Two sizes of room. Takes of a page (4 KiB, or the granule if that is larger) and more need whole
  * aligned pages, so a hole is filed by the whole pages in it; any hole filed under n pages serves a
@@ -20,7 +19,7 @@
 #define FL_COUNT     (64 - SL_BITS)
 #define SMALL_MAX    16 /* granules: two ragged ends of at most seven each */
 #define SCAN_FIRST   16 /* holes of the own bin looked at before a larger hole is split */
-#define GROW_NODES   1024u
+#define GROW_NODES   8u
 #define EXTENT_SPARE 0xfffffffeu /* owner of a node that describes nothing */
 
 struct node {
@@ -132,7 +131,7 @@ static void hole_unfile(struct extents *e, uint32_t i)
 
 /* Makes sure that two nodes can be had: a take cuts a hole in at most three. Memory is touched only
  * when a node is used. */
-static int nodes_reserve(struct extents *e)
+int extents_ready(struct extents *e)
 {
 	uint64_t room = (uint64_t)e->node_room + e->node_room / 4 + GROW_NODES;
 	struct node *nodes;
@@ -222,10 +221,11 @@ int extents_create(uint64_t bytes, uint32_t granule, struct extents **ret, struc
 	if (bytes == 0)
 		return err_set(err, EINVAL, "a tier of less than one granule of %u bytes", granule);
 	e = heap_zeros(1, sizeof(*e));
-	if (e == NULL || nodes_reserve(e) < 0) {
+	if (e == NULL || (e->nodes = heap_zeros(GROW_NODES, sizeof(*e->nodes))) == NULL) {
 		heap_free(e);
 		return err_set(err, ENOMEM, "no memory for the extents of a tier");
 	}
+	e->node_room = GROW_NODES;
 	e->bytes = bytes;
 	e->granule = granule;
 	e->page = MAX(granule, PAGE);
@@ -343,7 +343,7 @@ static int take_prepare(struct extents *e, uint64_t *bytes, uint32_t owner)
 	*bytes = extents_rounded(e, *bytes);
 	if (*bytes > e->bytes - e->used)
 		return -ENOSPC;
-	return nodes_reserve(e) < 0 ? -ENOMEM : 0;
+	return extents_ready(e) < 0 ? -ENOMEM : 0;
 }
 
 int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct extent *ret)
@@ -430,7 +430,7 @@ int extents_take_before(struct extents *e, uint32_t node, uint64_t bytes, uint32
 	ASSERT(owner < EXTENT_SPARE && bytes > 0 && bytes % e->granule == 0);
 	ASSERT(hole != EXTENT_NONE && e->nodes[hole].owner == EXTENT_FREE);
 	ASSERT(e->nodes[hole].bytes >= bytes);
-	if (nodes_reserve(e) < 0)
+	if (extents_ready(e) < 0)
 		return -ENOMEM;
 	take_from(e, hole, e->nodes[node].offset - bytes, bytes, owner, ret);
 	return 0;

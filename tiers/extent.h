@@ -43,6 +43,8 @@ int extents_take_at(struct extents *e, uint64_t offset, uint64_t bytes, uint32_t
  * O(nodes). */
 int extents_take_highest(struct extents *e, uint64_t bytes, uint32_t owner, uint64_t above,
 			 struct extent *ret);
+/* Sees that the next take does not end in -ENOMEM. 0, -ENOMEM. */
+int extents_ready(struct extents *e);
 /* The last `bytes` of the hole that ends where the taken node begins; no less is there. 0, -ENOMEM.
  */
 int extents_take_before(struct extents *e, uint32_t node, uint64_t bytes, uint32_t owner,

@@ -211,8 +211,7 @@ static int begin_fill(struct engine *e, struct request *q, struct item *item)
 	rc = move_fill(e, item->tensor, device, node, XFER_DEMAND,
 		       (q->access & ACCESS_DISCARD) != 0, q->holder);
 	item->node = rc < 0 ? node : EXTENT_NONE;
-	if (rc == 0 && r->move == 0 && r->front != device)
-		return -ENOMEM; /* it failed at once: to try again at once would be for ever */
+	ASSERT(rc < 0 || r->move != 0 || r->front == device); /* or it would be tried for ever */
 	if (rc == -EDEADLK && !deferred_plain_pin(q->holder, item->tensor))
 		rc = -EBUSY; /* its own streams will let it go */
 	return rc == -EBUSY ? waits_for_pins(e, q) : rc;

@@ -27,30 +27,38 @@ static bool lacks_too_much(struct engine *e, const struct request *q, uint8_t de
 	return leave > free || bytes > free - leave;
 }
 
-/* The device that has no room for it; DEVICE_NONE: all is reserved. */
-static uint8_t take_all(struct engine *e, struct request *q, const struct lack *lack)
+/* 0: all is reserved. Otherwise *ret has no room for it, or -ENOMEM. */
+static int take_all(struct engine *e, struct request *q, const struct lack *lack, uint8_t *ret)
 {
 	uint8_t second = acquire_second_device(e, q);
 
+	*ret = second;
 	if (lacks_too_much(e, q, second, lack->second))
-		return second;
+		return -ENOSPC;
+	*ret = q->device;
 	if (lacks_too_much(e, q, q->device, lack->bytes))
-		return q->device;
-	for (size_t i = 0; i < q->n; i++)
-		if (acquire_needs_room(e, q, &q->items[i]) &&
-		    replica_take(e, item_device(e, &q->items[i]), q->items[i].tensor,
-				 &q->items[i].node) < 0)
-			return item_device(e, &q->items[i]);
-	return DEVICE_NONE;
+		return -ENOSPC;
+	for (size_t i = 0; i < q->n; i++) {
+		struct item *item = &q->items[i];
+		int rc = 0;
+
+		*ret = item_device(e, item);
+		if (acquire_needs_room(e, q, item))
+			rc = replica_take(e, *ret, item->tensor, &item->node);
+		if (rc < 0)
+			return rc == -ENOMEM ? rc : -ENOSPC;
+	}
+	return 0;
 }
 
-/* All the extents that the request lacks, or none: 0, -ENOSPC or -EDQUOT. *ret: what it lacks; of
- * both devices the one that it waits for. */
+/* All the extents that the request lacks, or none: 0, -ENOSPC, -EDQUOT or -ENOMEM. *ret: what it
+ * lacks; of both devices the one that it waits for. */
 static int reserve(struct engine *e, struct request *q, struct lack *ret)
 {
 	struct device *d = &e->devices[q->device];
 	uint8_t second = acquire_second_device(e, q), short_of;
 	bool again = e->again, look = d->look;
+	int rc;
 
 	*ret = (struct lack){ .bytes = acquire_lacking_bytes(e, q, q->device) };
 	if (second != q->device)
@@ -58,15 +66,15 @@ static int reserve(struct engine *e, struct request *q, struct lack *ret)
 	ret->limited = quota_limits(e, q, &ret->over);
 	if (ret->limited != NULL)
 		return -EDQUOT;
-	short_of = take_all(e, q, ret);
-	if (short_of == DEVICE_NONE)
+	rc = take_all(e, q, ret, &short_of);
+	if (rc == 0)
 		return 0;
 	acquire_let_go(e, q);
 	/* Nothing came free that was not free before. */
 	e->again = again;
 	d->look = look;
 	*(short_of == q->device ? &ret->second : &ret->bytes) = 0;
-	return -ENOSPC;
+	return rc;
 }
 
 void acquire_enter(struct request *q, enum request_state state, struct list *list)
@@ -118,6 +126,7 @@ void acquire_admit(struct engine *e, struct request *q)
 {
 	bool queued = q->state == REQUEST_QUEUED;
 	struct lack lack;
+	int rc;
 
 	if (!request_is_live(e, q)) {
 		request_stale(e, q);
@@ -128,7 +137,12 @@ void acquire_admit(struct engine *e, struct request *q)
 		return;
 	}
 	acquire_want_items(e, q);
-	if (reserve(e, q, &lack) == 0) {
+	rc = reserve(e, q, &lack);
+	if (rc == -ENOMEM) {
+		request_finish(e, q, rc, "no memory to reserve its room");
+		return;
+	}
+	if (rc == 0) {
 		if (may_run(e, q, &lack)) {
 			acquire_run(e, q);
 			return;

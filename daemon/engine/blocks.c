@@ -51,8 +51,9 @@ static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, bool co
 
 	while ((device = pick_device(e, planned, bytes, refused)) != DEVICE_NONE) {
 		struct extent x;
+		int rc = extents_take(e->devices[device].extents, rounded(bytes), tensor, &x);
 
-		if (extents_take(e->devices[device].extents, rounded(bytes), tensor, &x) == 0) {
+		if (rc == 0) {
 			if (counts)
 				quota_count(e, tensor, device, x.bytes, true);
 			else
@@ -61,10 +62,12 @@ static int take_block(struct engine *e, uint32_t tensor, uint64_t bytes, bool co
 			planned[device] += bytes;
 			return 0;
 		}
+		if (rc == -ENOMEM) /* of which there is no more for another device */
+			break;
 		refused |= 1u << device;
 	}
 	*ret = (struct block){ .node = EXTENT_NONE };
-	return -ENOSPC;
+	return device == DEVICE_NONE ? -ENOSPC : -ENOMEM;
 }
 
 int map_block_take(struct engine *e, uint32_t tensor, uint64_t bytes, bool counts,
@@ -199,7 +202,7 @@ void map_give(struct engine *e, struct block_map *map)
 
 static int grow_maps(struct engine *e)
 {
-	uint32_t room = MAX(e->map_room * 2, 1024u);
+	uint32_t room = MAX(e->map_room * 2, 16u);
 	struct block_map **grown = heap_grow(e->maps, room, sizeof(*grown));
 
 	if (grown == NULL)

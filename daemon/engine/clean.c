@@ -16,6 +16,7 @@
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
 
 /* Blocks for all of the tensor. Where nvme is full of copies of what stands above, those go. */
 static int take_map(struct engine *e, struct move *m)
@@ -80,6 +81,27 @@ static int clean_begin(struct engine *e, uint32_t tensor, bool to_nvme)
 	return (r->sources & ~front_source(e, r) & wanted) != 0 ? -EALREADY : 0;
 }
 
+/* A write-back that failed is not tried again at once: the front stays, others are looked at, and
+ * who waits for its room is told if nothing else makes any. */
+static int clean_failed(struct engine *e, uint32_t tensor, int result, const char *cause)
+{
+	struct device *d = &e->devices[record_of(e, tensor)->front];
+
+	d->clean_error = result;
+	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", cause);
+	request_backoff(e, tensor);
+	return result;
+}
+
+static int clean_without_memory(struct engine *e, uint32_t tensor)
+{
+	char text[TENSOR_TEXT_BYTES], cause[192];
+
+	snprintf(cause, sizeof(cause), "%.150s: no memory to write it back",
+		 tensor_text(e, tensor, text));
+	return clean_failed(e, tensor, -ENOMEM, cause);
+}
+
 int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority)
 {
 	struct record *r = record_of(e, tensor);
@@ -90,11 +112,11 @@ int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after,
 		return rc;
 	m = move_new(e, MOVE_CLEAN, tensor);
 	if (m == NULL)
-		return -ENOMEM;
+		return clean_without_memory(e, tensor);
 	rc = clean_target(e, m, to_nvme);
 	if (rc < 0) {
 		move_free(e, m);
-		return rc;
+		return rc == -ENOMEM ? clean_without_memory(e, tensor) : rc;
 	}
 	m->from = to_nvme && (r->sources & SOURCE_DRAM) ? dram_of(e, r) : r->front;
 	m->from_kind = (uint8_t)device_kind(e, m->from);
@@ -123,17 +145,6 @@ static void clean_give_target(struct engine *e, struct move *m)
 		replica_give(e, m->to, m->to_node);
 }
 
-/* A write-back that failed is not tried again at once: the front stays, others are looked at. */
-static void clean_failed(struct engine *e, struct move *m)
-{
-	struct record *r = record_of(e, m->tensor);
-	struct device *d = &e->devices[r->front];
-
-	d->clean_error = m->result;
-	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
-	request_backoff(e, m->tensor);
-}
-
 void move_clean_end(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
@@ -148,7 +159,7 @@ void move_clean_end(struct engine *e, struct move *m)
 	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
 		clean_give_target(e, m);
 		if (m->result < 0)
-			clean_failed(e, m);
+			clean_failed(e, m->tensor, m->result, m->cause);
 		else
 			stat_add(STAT(e, cleans_void), 1);
 		return;
@@ -160,6 +171,8 @@ void move_clean_end(struct engine *e, struct move *m)
 		source_add(e, m->tensor, SOURCE_DRAM);
 	} else if (map_set(e, r, m->to_map) < 0) {
 		clean_give_target(e, m);
+		m->result = clean_without_memory(e, m->tensor);
+		snprintf(m->cause, sizeof(m->cause), "%s", e->devices[r->front].clean_cause);
 	} else {
 		source_add(e, m->tensor, SOURCE_NVME);
 	}

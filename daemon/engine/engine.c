@@ -165,10 +165,17 @@ static int open_staging(struct engine *e, struct err *err)
 	return 0;
 }
 
-static int open_hints(struct engine *e, struct err *err)
+/* What tensors are put on without asking for memory: room for all of them, of which no page is
+ * there until it is needed. */
+static int open_rows(struct engine *e, struct err *err)
 {
 	e->hint_of = heap_zeros(e->params.tensors, sizeof(*e->hint_of));
-	return e->hint_of != NULL ? 0 : err_set(err, ENOMEM, "no memory for hints");
+	e->doomed = heap_zeros(e->params.tensors, sizeof(*e->doomed));
+	e->backoff = heap_zeros(e->params.tensors, sizeof(*e->backoff));
+	return e->hint_of != NULL && e->doomed != NULL && e->backoff != NULL
+		       ? 0
+		       : err_set(err, ENOMEM, "no memory for rows of %u tensors",
+				 e->params.tensors);
 }
 
 static void open_lists(struct engine *e)
@@ -210,7 +217,7 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 	if (rc == 0)
 		rc = open_staging(e, err);
 	if (rc == 0)
-		rc = open_hints(e, err);
+		rc = open_rows(e, err);
 	if (rc == 0)
 		rc = namemap_create(params->tensors, &e->names, err);
 	if (rc < 0) {
@@ -245,6 +252,7 @@ static void free_moves(struct engine *e)
 	while ((it = list_pop_front(&e->moves)) != NULL) {
 		struct move *m = list_entry(it, struct move, link);
 
+		piece_give(e, m->own);
 		heap_free(m->to_map);
 		heap_free(m);
 	}

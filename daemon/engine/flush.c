@@ -23,6 +23,7 @@ static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int 
 	const char *why = rc == -EBUSY    ? "is pinned for writing"
 			  : rc == -ENOSPC ? "has no room on nvme"
 			  : rc == -EDQUOT ? "has no room within its namespace's limit of nvme"
+			  : rc == -ENOMEM ? "cannot be written for want of memory"
 			  : rc == -ENODEV ? "has no nvme tier to go to"
 					  : "could not be written";
 
@@ -99,6 +100,8 @@ static void begin_syncs(struct engine *e, struct request *q)
 		if (rc < 0) {
 			q->syncs--;
 			q->result = rc;
+			snprintf(q->cause, sizeof(q->cause), "no memory for a sync of %s",
+				 e->devices[i].tier->base.name);
 		}
 	}
 	if (q->syncs == 0)

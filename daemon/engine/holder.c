@@ -15,7 +15,7 @@
 
 static int take_id(struct engine *e, uint32_t *ret)
 {
-	uint32_t room = MAX(e->holder_room * 2, 64u);
+	uint32_t room = MAX(e->holder_room * 2, 4u);
 	struct holder **grown;
 
 	for (uint32_t i = 1; i < e->holder_room; i++) {

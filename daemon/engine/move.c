@@ -33,7 +33,7 @@ struct move *move_get(struct engine *e, uint32_t id)
 
 static int grow_ids(struct engine *e)
 {
-	uint32_t room = MAX(e->move_room * 2, 256u);
+	uint32_t room = MAX(e->move_room * 2, 8u);
 	struct move **grown = heap_grow(e->moves_by_id, room, sizeof(struct move *));
 
 	if (grown == NULL)
@@ -61,6 +61,11 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 	m = heap_zeros(1, sizeof(*m));
 	if (m == NULL)
 		return NULL;
+	m->own = piece_new(e);
+	if (m->own == NULL) {
+		heap_free(m);
+		return NULL;
+	}
 	m->magic = MOVE_MAGIC;
 	m->id = id;
 	m->kind = (uint8_t)kind;
@@ -94,6 +99,7 @@ void move_free(struct engine *e, struct move *m)
 	e->moves_by_id[m->id] = NULL;
 	e->move_free_hint = MIN(e->move_free_hint, m->id);
 	list_remove(&m->link);
+	piece_give(e, m->own);
 	stat_sub(STAT(e, moves_running), 1);
 	m->magic = 0;
 	heap_free(m);
@@ -160,6 +166,9 @@ static int fill_prepare(struct engine *e, uint32_t tensor, uint8_t device, uint3
 
 	if (r->front == DEVICE_NONE)
 		return 0;
+	/* What is taken below cannot be refused any more. */
+	if (*node == EXTENT_NONE && extents_ready(e->devices[device].extents) < 0)
+		return -ENOMEM;
 	rc = front_close(e, tensor, asker);
 	if (rc < 0)
 		return rc;

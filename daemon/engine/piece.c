@@ -329,28 +329,46 @@ static bool aim_copy(struct engine *e, struct piece *p)
 
 /* ---- begin and end ---- */
 
-static struct piece *new_piece(struct engine *e)
+struct piece *piece_new(struct engine *e)
 {
 	struct piece *p = e->free_pieces;
 
-	if (p != NULL)
-		e->free_pieces = p->next_free;
-	else
-		p = heap_zeros(1, sizeof(*p));
-	if (p != NULL)
-		memset(p, 0, sizeof(*p));
+	if (p == NULL)
+		return heap_zeros(1, sizeof(*p));
+	e->free_pieces = p->next_free;
+	memset(p, 0, sizeof(*p));
 	return p;
 }
 
-static void free_piece(struct engine *e, struct piece *p)
+void piece_give(struct engine *e, struct piece *p)
 {
-	if (p->slot != NULL)
-		slot_give(e, direction_of(p->move), p->slot);
 	p->next_free = e->free_pieces;
 	e->free_pieces = p;
 }
 
-enum begun { BEGUN, BEGUN_NOTHING, BEGUN_WAITS, BEGUN_FAILED };
+/* Every move has one of its own, so that want of memory leaves it slow, and never half done. */
+static struct piece *piece_take(struct engine *e, struct move *m)
+{
+	struct piece *p = m->own;
+
+	m->own = NULL;
+	return p != NULL ? p : piece_new(e);
+}
+
+static void free_piece(struct engine *e, struct piece *p)
+{
+	struct move *m = p->move;
+
+	if (p->slot != NULL)
+		slot_give(e, direction_of(m), p->slot);
+	memset(p, 0, sizeof(*p));
+	if (m->own == NULL)
+		m->own = p;
+	else
+		piece_give(e, p);
+}
+
+enum begun { BEGUN, BEGUN_NOTHING, BEGUN_WAITS, BEGUN_NO_MORE };
 
 static bool piece_aim(struct engine *e, struct piece *p)
 {
@@ -382,10 +400,10 @@ static bool piece_aim(struct engine *e, struct piece *p)
 
 static enum begun piece_begin(struct engine *e, struct move *m)
 {
-	struct piece *p = new_piece(e);
+	struct piece *p = piece_take(e, m);
 
 	if (p == NULL)
-		return BEGUN_FAILED;
+		return BEGUN_NO_MORE; /* one is under way, and its end comes here again */
 	p->move = m;
 	p->index = m->next_piece;
 	p->hops = move_hops(m);
@@ -443,11 +461,8 @@ void pieces_pump(struct engine *e, struct move *m)
 	enum begun begun = BEGUN;
 
 	ASSERT_OBJ(m, MOVE_MAGIC);
-	while (wants_more(e, m) && begun != BEGUN_WAITS) {
+	while (wants_more(e, m) && (begun == BEGUN || begun == BEGUN_NOTHING))
 		begun = piece_begin(e, m);
-		if (begun == BEGUN_FAILED)
-			fail(m, -ENOMEM, "tierd", "no memory for a transfer");
-	}
 	if (begun == BEGUN_WAITS) {
 		slot_await(e, m);
 		return;

@@ -16,6 +16,9 @@ void pieces_pump(struct engine *e, struct move *m);
 bool piece_done(struct engine *e, struct piece *p);
 /* Moves that waited for staging slots. */
 void pieces_pump_staging(struct engine *e);
+/* A piece that nobody uses; NULL: no memory. */
+struct piece *piece_new(struct engine *e);
+void piece_give(struct engine *e, struct piece *p);
 /* Called by pieces_pump() when the last piece is done (move.c). */
 void move_finished(struct engine *e, struct move *m);
 

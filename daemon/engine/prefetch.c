@@ -156,8 +156,10 @@ int engine_prefetch(struct engine *e, struct holder *h, const struct wire_handle
 		}
 		to = device_at(e, record_of(e, t[i].index), device);
 		policy_tell(e, t[i].index, POLICY_EVENT_PREFETCH, to, POLICY_TIER_NONE, 0);
-		if (add_hint(e, to, t[i].index) < 0)
-			return err_set(err, ENOMEM, "no memory for a hint");
+		if (add_hint(e, to, t[i].index) < 0) {
+			rc = err_set(err, ENOMEM, "no memory for a hint");
+			break;
+		}
 	}
 	e->again = true;
 	requests_settle(e);

@@ -249,17 +249,9 @@ void request_backoff(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
 
-	if (r->flags & RECORD_BACKOFF)
+	/* An index that is used again stands twice. Without room it is only tried again sooner. */
+	if ((r->flags & RECORD_BACKOFF) || e->backoff_count == e->params.tensors)
 		return;
-	if (e->backoff_count == e->backoff_room) {
-		uint32_t room = MAX(e->backoff_room * 2, 64u);
-		uint32_t *grown = heap_grow(e->backoff, room, sizeof(*grown));
-
-		if (grown == NULL)
-			return; /* it is only tried again sooner */
-		e->backoff = grown;
-		e->backoff_room = room;
-	}
 	if (e->backoff_count == 0)
 		e->backoff_at_ns = e->now_ns + CLEAN_RETRY_NS;
 	e->backoff[e->backoff_count++] = tensor;

@@ -286,6 +286,7 @@ struct move {
 	struct block_map *to_map;
 	uint32_t pieces, next_piece, done_pieces, in_flight;
 	uint64_t piece_bytes;
+	struct piece *own;        /* that no want of memory takes away; NULL: in use */
 	struct list staging_link; /* waits for a staging slot */
 	int result;
 	char cause[192];
@@ -381,12 +382,12 @@ struct engine {
 	struct list staging_waiters[DIRECTIONS];
 
 	uint32_t *doomed; /* destroyed, still pinned or moving */
-	uint32_t doomed_count, doomed_room;
+	uint32_t doomed_count;
 	uint64_t doomed_at_ns, doomed_wait_ns;
 	struct list failed; /* moves: FAILED fronts that are pinned */
 	uint64_t failed_at_ns, failed_wait_ns;
 	uint32_t *backoff;
-	uint32_t backoff_count, backoff_room;
+	uint32_t backoff_count;
 	uint64_t backoff_at_ns;
 	uint32_t shadow_first[SHADOWS]; /* newest first */
 

@@ -297,12 +297,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 
 static void add_doomed(struct engine *e, uint32_t tensor)
 {
-	if (e->doomed_count == e->doomed_room) {
-		e->doomed_room = MAX(e->doomed_room * 2, 64u);
-		e->doomed = heap_grow(e->doomed, e->doomed_room, sizeof(*e->doomed));
-		ASSERT(e->doomed !=
-		       NULL); /* 4 bytes a tensor; without it bytes would leak for ever */
-	}
+	ASSERT(e->doomed_count < e->params.tensors);
 	e->doomed[e->doomed_count++] = tensor;
 	e->doomed_wait_ns = DOOMED_FIRST_NS;
 	e->doomed_at_ns = e->now_ns + DOOMED_FIRST_NS;

@@ -91,8 +91,10 @@ void client_map(struct client *c, const struct model *m)
 	for (; at * WORLD_HBM_SLAB < word1_offset(word1) + m->bytes; at++) {
 		if (c->mapped[device][at])
 			continue;
-		fd = engine_slab_fd(w->engine, c->holder, device, at * WORLD_HBM_SLAB, &bytes,
-				    &err);
+		do
+			fd = engine_slab_fd(w->engine, c->holder, device, at * WORLD_HBM_SLAB,
+					    &bytes, &err);
+		while (fd == -ENOMEM && c->stepper->trouble->memory.no_memory > 0);
 		if (fd == -ENODEV && w->devices[device].lost)
 			return; /* the fronts there have not all gone yet */
 		ASSERT(fd == 1000 + (int)at);
@@ -250,6 +252,7 @@ void model_verify(struct stepper *s, const struct model *m)
 struct client *client_new(struct stepper *s, unsigned i)
 {
 	struct client *c = calloc(1, sizeof(*c));
+	int rc;
 	unsigned n = s->trouble->name_spaces > 0 ? s->trouble->name_spaces : 2;
 	char name_space[2] = { (char)('a' + i % n), 0 };
 	struct err err = ERR_INIT;
@@ -259,12 +262,15 @@ struct client *client_new(struct stepper *s, unsigned i)
 	c->pid = (int)(1000 + i);
 	c->pins = calloc(WORLD_TENSORS, sizeof(pin_slot));
 	streams_open(c);
-	ASSERT(engine_holder_add(s->world.engine, name_space, 1,
-				 &(struct holder_tables){ .pins = c->pins,
-							  .fences = c->fences,
-							  .streams = c->streams,
-							  .deferred = c->deferred },
-				 c->pid, c, &c->holder, &err) == 0);
+	do
+		rc = engine_holder_add(s->world.engine, name_space, 1,
+				       &(struct holder_tables){ .pins = c->pins,
+								.fences = c->fences,
+								.streams = c->streams,
+								.deferred = c->deferred },
+				       c->pid, c, &c->holder, &err);
+	while (rc == -ENOMEM && s->trouble->memory.no_memory > 0);
+	ASSERT(rc == 0);
 	return c;
 }
 

@@ -11,9 +11,12 @@
 #include "daemon/engine/edges.h"
 #include "daemon/engine/invariants.h"
 
+#define SITES_MOST 512u
+
 struct counts {
 	_Atomic uint64_t row[2][64];
 	_Atomic uint64_t fault[FAULT_COUNT][TIER_KINDS][XFER_OPS][2];
+	_Atomic uint64_t refused[SITES_MOST];
 };
 static struct counts *counts;
 
@@ -60,6 +63,15 @@ void coverage_fault(enum fault_kind kind, enum tier_kind tier, uint8_t op, bool 
 		count(&counts->fault[kind][tier][op][after]);
 }
 
+void coverage_refused(const struct heap_site *site)
+{
+	size_t n, at = (size_t)(site - heap_sites(&n));
+
+	ASSERT(at < n && n <= SITES_MOST);
+	if (counts != NULL)
+		count(&counts->refused[at]);
+}
+
 static unsigned say(const char *name, uint64_t n)
 {
 	int width = (int)strcspn(name, "|");
@@ -103,6 +115,58 @@ static unsigned print_fault(enum fault_kind kind, enum tier_kind tier)
 	return never;
 }
 
+/* Places at which the engine, and what it is made of, takes memory: those of the daemon around it
+ * and of real devices are not the simulator's. */
+static bool is_engines(const char *file)
+{
+	static const char *const of[] = { "base/", "daemon/engine/", "policy/", "tiers/extent.c" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
+		if (strncmp(file, of[i], strlen(of[i])) == 0)
+			return true;
+	return false;
+}
+
+const struct heap_site *coverage_site(uint64_t i)
+{
+	size_t n;
+	const struct heap_site *sites = heap_sites(&n);
+
+	ASSERT(n <= SITES_MOST);
+	for (size_t at = 0; at < n; at++)
+		if (is_engines(heap_site_file(&sites[at])) && i-- == 0)
+			return &sites[at];
+	return NULL;
+}
+
+unsigned coverage_sites(void)
+{
+	unsigned n = 0;
+
+	while (coverage_site(n) != NULL)
+		n++;
+	ASSERT(n > 0);
+	return n;
+}
+
+static unsigned print_refused(void)
+{
+	const struct heap_site *site;
+	unsigned never = 0;
+	size_t n;
+
+	printf("memory that was refused:\n");
+	for (unsigned i = 0; i < coverage_sites(); i++) {
+		char name[128];
+
+		site = coverage_site(i);
+		snprintf(name, sizeof(name), "%s|in %s, line %llu", site->function,
+			 heap_site_file(site), (unsigned long long)site->line);
+		never += say(name, counts->refused[site - heap_sites(&n)]);
+	}
+	return never;
+}
+
 unsigned coverage_print(void)
 {
 	unsigned never = print_table("edges", edge_names, ARRAY_SIZE(edge_names), counts->row[0]);
@@ -114,5 +178,6 @@ unsigned coverage_print(void)
 		for (enum tier_kind tier = 0; tier < TIER_KINDS; tier++)
 			if (fault_rules[kind].simulated)
 				never += print_fault(kind, tier);
+	never += print_refused();
 	return never;
 }

@@ -95,6 +95,19 @@ static void any_trouble(uint64_t *state, struct stepper_trouble *t)
 	}
 }
 
+/* Allocations of the engine: each while it is made, and a share of all later ones. */
+static void any_refusals(uint64_t *state, struct stepper_trouble *t)
+{
+	t->shape.short_start = one_in(state, 4);
+	t->memory.no_memory = 1 + (uint32_t)draw(state, one_in(state, 4) ? 500 : 50);
+	t->memory.after = one_in(state, 2) ? 0 : draw(state, 200);
+	if (one_in(state, 2))
+		return;
+	t->only = coverage_site(draw(state, coverage_sites()));
+	t->memory.no_memory = 100 + (uint32_t)draw(state, 800);
+	t->memory.after = draw(state, 20);
+}
+
 void plan_make(uint64_t seed, struct plan *ret)
 {
 	uint64_t state = seed;
@@ -106,6 +119,8 @@ void plan_make(uint64_t seed, struct plan *ret)
 	ret->policy = policy_all[draw(&state, policies + 1)]; /* the last is NULL */
 	any_trouble(&state, &ret->trouble);
 	ret->trouble.lose_within = ret->steps;
+	if (one_in(&state, 3))
+		any_refusals(&state, &ret->trouble);
 	ret->trouble.command = "build/tests/sim/check_seeds";
 }
 
@@ -113,6 +128,10 @@ void plan_faults(const struct stepper_trouble *t, struct world *w)
 {
 	struct fault_config *at = w->fault_config;
 
+	w->memory.config = t->memory;
+	w->memory.only = t->only;
+	w->memory.config.seed = world_random(w);
+	w->memory.state.slabs = 0; /* counted from here on */
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++) {
 		bool nvme = kind == TIER_KIND_NVME;
 

@@ -99,6 +99,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	ASSERT(result != -EDQUOT || c->stepper->trouble->shape.quota_count > 0);
 	ASSERT(result != -EIO || c->stepper->trouble->faults ||
 	       c->stepper->trouble->mapped_faults || c->stepper->trouble->losses);
+	ASSERT(result != -ENOMEM || c->stepper->trouble->memory.no_memory > 0);
 	c->stepper->broken += result == -EIO;
 	losses_check_answer(c->stepper, w, result, text);
 	c->stepper->completions++;
@@ -153,6 +154,7 @@ static void do_create(struct stepper *s, struct client *c)
 	if (engine_create_tensors(s->world.engine, c->holder, &spec, 1, &m->handle, s->world.now_ns,
 				  &err) < 0) {
 		ASSERT(err.code == -ENOSPC ||
+		       (err.code == -ENOMEM && s->trouble->memory.no_memory > 0) ||
 		       (err.code == -EDQUOT && s->trouble->shape.quota_count > 0));
 		return;
 	}

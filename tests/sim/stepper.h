@@ -101,10 +101,12 @@ struct stepper_trouble {
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 	/* Shares of these beside those that the flags above stand for. */
 	struct fault_config fault[TIER_KINDS];
-	unsigned models;      /* tensors at most; 0: MODELS */
-	unsigned name_spaces; /* 0: 2 */
-	unsigned favour;      /* 0: none; else a kind of action that is taken more often */
-	const char *command;  /* what repeats it, without variables; NULL: see check_engine.c */
+	struct fault_config memory;   /* share of the engine's allocations, */
+	const struct heap_site *only; /* or of those at one place */
+	unsigned models;              /* tensors at most; 0: MODELS */
+	unsigned name_spaces;         /* 0: 2 */
+	unsigned favour;              /* 0: none; else a kind of action that is taken more often */
+	const char *command; /* what repeats it, without variables; NULL: see check_engine.c */
 };
 
 /* Kinds of action that a run may favour: 1 to this. */

@@ -132,6 +132,48 @@ static void close_policies(struct world *w)
 	}
 }
 
+static bool refuses(const struct heap_refusal *r, const struct heap_site *site)
+{
+	struct world_memory *m = (struct world_memory *)((char *)(uintptr_t)r -
+							 offsetof(struct world_memory, refusal));
+
+	if ((m->only != NULL && m->only != site) ||
+	    fault_decide(&m->state, XFER_BACK, 0).kind == FAULT_NONE)
+		return false;
+	coverage_refused(site);
+	m->refused++;
+	return true;
+}
+
+/* As seldom as `c` says, from the next allocation on. */
+static void refuse(struct world *w, const struct fault_config *c)
+{
+	w->memory.config = *c;
+	w->memory.state = (struct fault_state){ .config = &w->memory.config };
+}
+
+/* Each allocation of an engine that is made is refused once: nothing stays behind. */
+static void start_short(struct world *w, const struct engine_params *params)
+{
+	uint64_t taken = heap_taken();
+	struct engine *e;
+	int rc;
+
+	for (uint64_t n = 0; w->memory.state.slabs >= n; n++) {
+		struct err err = ERR_INIT;
+
+		refuse(w, &(struct fault_config){ .no_memory = 1000, .after = n, .count = 1 });
+		rc = engine_create(params, &e, &err);
+		ASSERT(rc == (w->memory.state.slabs > n ? -ENOMEM : 0));
+		ASSERT(rc == 0 || err.text[0] != '\0');
+		if (rc == 0)
+			engine_destroy(e);
+		ASSERT(heap_taken() == taken);
+	}
+	refuse(w, &(struct fault_config){ 0 });
+	memset(w->stats, 0, sizeof(*w->stats));
+}
+
 void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 		const struct policy_ops *policy, const struct engine_hooks *hooks)
 {
@@ -147,6 +189,8 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	struct err err = ERR_INIT;
 
 	memset(w, 0, sizeof(*w));
+	w->taken = heap_taken();
+	w->memory.refusal.refuses = refuses;
 	w->random = seed * 2 + 1;
 	w->physical_bytes = UINT64_MAX;
 	w->now_ns = NS_PER_S;
@@ -172,14 +216,20 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 		params.devices[i] = &w->devices[i].tier;
 	for (unsigned k = 0; k < TIER_KINDS; k++)
 		params.watermark[k] = mark;
+	refuse(w, &(struct fault_config){ 0 });
+	heap_refuse(&w->memory.refusal);
+	if (shape.short_start)
+		start_short(w, &params);
 	ASSERT(engine_create(&params, &w->engine, &err) == 0);
 }
 
 void world_close(struct world *w)
 {
 	ASSERT(w->flying == 0);
+	heap_refuse(NULL);
 	engine_destroy(w->engine);
 	close_policies(w);
+	ASSERT(heap_taken() == w->taken);
 	for (unsigned i = 0; i < w->device_count; i++)
 		free(w->devices[i].memory);
 	free(w->table);
@@ -423,6 +473,7 @@ void world_heal(struct world *w)
 	w->physical_bytes = UINT64_MAX;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		w->fault_config[kind] = (struct fault_config){ 0 };
+	w->memory.config = (struct fault_config){ 0 };
 	for (unsigned i = 0; i < w->flying; i++)
 		w->flight[i].due_ns = 0;
 }

@@ -6,6 +6,7 @@
 #ifndef TIERD_TESTS_SIM_WORLD_H
 #define TIERD_TESTS_SIM_WORLD_H
 
+#include "base/heap.h"
 #include "daemon/engine/engine.h"
 #include "tiers/fault.h"
 
@@ -35,6 +36,7 @@ struct world_shape {
 	unsigned staging_slots;
 	struct engine_watermark watermark;
 	uint64_t linger_ns;
+	bool short_start; /* before the run every allocation of the start is refused once */
 };
 
 struct world_device {
@@ -52,8 +54,19 @@ struct flight {
 	uint64_t due_ns; /* not before; FAULT_NEVER: it is lost, until world_heal() */
 };
 
+/* Allocations of the engine that are refused, by seed. */
+struct world_memory {
+	struct heap_refusal refusal;
+	struct fault_config config;   /* no_memory, after and count */
+	const struct heap_site *only; /* at this place; NULL: anywhere */
+	struct fault_state state;
+	unsigned refused;
+};
+
 struct world {
 	struct engine *engine;
+	struct world_memory memory;
+	uint64_t taken; /* allocations at the beginning */
 	struct table_header *table;
 	struct descriptor *descriptors;
 	struct stats_page *stats;
