@@ -21,12 +21,14 @@
 #include "daemon/notify.h"
 #include "daemon/rendezvous.h"
 #include "daemon/server.h"
+#include "tiers/topo.h"
 
 #define DOMAINS_MAX 32u /* one more than `domains` may have */
 
 struct daemon {
 	const struct settings *settings;
 	struct rendezvous rendezvous;
+	struct topology *topo;
 	struct domain *domain[DOMAINS_MAX];
 	struct loop_side side[DOMAINS_MAX];
 	struct server_domain *served[DOMAINS_MAX];
@@ -215,13 +217,22 @@ static int domains_create(struct daemon *d, struct err *err)
 	return rc;
 }
 
-static int for_each_domain(struct daemon *d, int (*step)(struct domain *, struct err *),
-			   struct err *err)
+static int make_segments(struct daemon *d, struct err *err)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; rc == 0 && i < d->domains; i++)
-		rc = step(d->domain[i], err);
+		rc = domain_make_segments(d->domain[i], err);
+	return rc;
+}
+
+/* All look at one machine, and what is wrong with that is said once. */
+static int open_devices(struct daemon *d, struct err *err)
+{
+	int rc = topo_open(&d->topo, err);
+
+	for (unsigned i = 0; rc == 0 && i < d->domains; i++)
+		rc = domain_open_devices(d->domain[i], d->topo, err);
 	return rc;
 }
 
@@ -362,9 +373,9 @@ static int daemon_start(struct daemon *d, struct err *err)
 	signals_end_at_once(d);
 	rc = domains_create(d, err);
 	if (rc == 0)
-		rc = for_each_domain(d, domain_make_segments, err);
+		rc = make_segments(d, err);
 	if (rc == 0)
-		rc = for_each_domain(d, domain_open_devices, err);
+		rc = open_devices(d, err);
 	if (rc == 0)
 		rc = loop_open(d, err);
 	if (rc == 0)
@@ -446,6 +457,8 @@ void daemon_destroy(struct daemon *d)
 	/* In reverse: what the first of them claimed is given back last. */
 	while (d->domains > 0)
 		domain_destroy(d->domain[--d->domains]);
+	if (d->topo)
+		topo_close(d->topo);
 	loop_close(d);
 	abandoned = NULL;
 	rendezvous_close(&d->rendezvous);

@@ -213,10 +213,8 @@ static int staging_open(struct devices *d, const struct settings *s, struct err 
 
 static int devices_open_all(struct devices *d, const struct settings *s, struct err *err)
 {
-	int rc = topo_open(&d->topo, err);
+	int rc = hbm_open(d, s, err);
 
-	if (rc == 0)
-		rc = hbm_open(d, s, err);
 	if (rc == 0)
 		rc = dram_open(d, s, err);
 	if (rc == 0)
@@ -228,11 +226,12 @@ static int devices_open_all(struct devices *d, const struct settings *s, struct 
 	return rc;
 }
 
-int devices_open(const struct settings *s, struct devices *d, struct err *err)
+int devices_open(const struct settings *s, struct topology *topo, struct devices *d,
+		 struct err *err)
 {
 	int rc;
 
-	*d = (struct devices){ .staging = { .fd = -1 } };
+	*d = (struct devices){ .topo = topo, .staging = { .fd = -1 } };
 	rc = devices_open_all(d, s, err);
 	if (rc < 0)
 		devices_close(d);
@@ -248,9 +247,6 @@ void devices_close(struct devices *d)
 	}
 	if (d->staging.base)
 		arena_destroy(&d->staging);
-	if (d->topo)
-		topo_close(d->topo);
-	d->topo = NULL;
 }
 
 int devices_arenas(const struct devices *d, struct server_arena *ret, struct err *err)

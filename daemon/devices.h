@@ -15,7 +15,7 @@
 struct topology;
 
 struct devices {
-	struct topology *topo;
+	struct topology *topo; /* the machine's, of whoever opened it */
 	struct tier *tier[ENGINE_DEVICES_MAX];
 	unsigned count;
 	/* What open() was given, valid until close. */
@@ -27,7 +27,8 @@ struct devices {
 	uint64_t engine_staging_bytes; /* the first part of it */
 };
 
-int devices_open(const struct settings *settings, struct devices *ret, struct err *err);
+int devices_open(const struct settings *settings, struct topology *topo, struct devices *ret,
+		 struct err *err);
 /* After the lanes have stopped. */
 void devices_close(struct devices *devices);
 

@@ -253,14 +253,14 @@ int domain_make_segments(struct domain *d, struct err *err)
 	return segments_create(tensors, engine_records_bytes(tensors), &d->segments, err);
 }
 
-int domain_open_devices(struct domain *d, struct err *err)
+int domain_open_devices(struct domain *d, struct topology *topo, struct err *err)
 {
 	bool several = d->share.settings.domains.count > 0;
 	int rc;
 
 	if (several)
 		log_info(TIER, "domain %s:", d->share.name);
-	rc = devices_open(&d->share.settings, &d->devices, err);
+	rc = devices_open(&d->share.settings, topo, &d->devices, err);
 	return rc < 0 && several ? err_prefix(err, "domain %s", d->share.name) : rc;
 }
 

@@ -35,7 +35,7 @@ struct domain {
 /* Domain `i` of the configuration: its share and its users. NULL: `err` says why. */
 struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err);
 int domain_make_segments(struct domain *d, struct err *err);
-int domain_open_devices(struct domain *d, struct err *err);
+int domain_open_devices(struct domain *d, struct topology *topo, struct err *err);
 struct loop_side domain_side(struct domain *d);
 /* Lanes and engine; from then on `served` is filled. */
 int domain_start(struct domain *d, struct loop *loop, struct err *err);

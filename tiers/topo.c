@@ -77,6 +77,14 @@ static bool trusted(const struct topology *topo, hwloc_topology_t h)
 	return good;
 }
 
+/* hwloc passes over nodes that share CPUs with others, without a word. */
+static bool passed_over(const struct topology *topo, hwloc_topology_t h)
+{
+	int known = hwloc_bitmap_weight(hwloc_topology_get_complete_nodeset(h));
+
+	return topo->this_system && numa_available() >= 0 && numa_num_configured_nodes() > known;
+}
+
 static void judge(struct topology *topo, hwloc_topology_t h)
 {
 	unsigned usable = 0;
@@ -87,7 +95,7 @@ static void judge(struct topology *topo, hwloc_topology_t h)
 	if (usable == 0)
 		topo->node_count = 0;
 	topo->numa = usable > 1;
-	if (topo->numa && !trusted(topo, h)) {
+	if (passed_over(topo, h) || (topo->numa && !trusted(topo, h))) {
 		topo->numa = false;
 		log_warn(TIER,
 			 "topology: NUMA nodes share CPUs, which cannot be; NUMA is not used");
