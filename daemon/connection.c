@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -156,6 +157,21 @@ void connection_break(struct connection *c, const char *why)
 		snprintf(c->broken, sizeof(c->broken), "%s", why);
 }
 
+void connection_excess(struct connection *c, const char *what)
+{
+	if (c->state == CONNECTION_SERVING)
+		snprintf(c->excess, sizeof(c->excess), "%s", what);
+}
+
+void connection_terminate(const struct connection *c)
+{
+	if (syscall(SYS_pidfd_send_signal, c->pid_fd, SIGTERM, NULL, 0) == 0)
+		log_warn(SERVER, "client %u (pid %d): was sent SIGTERM", c->id, c->pid);
+	else
+		log_error(SERVER, "client %u (pid %d): SIGTERM: %s%s", c->id, c->pid,
+			  strerror(errno), errno == EPERM ? ": it takes CAP_KILL" : "");
+}
+
 void connection_die(struct connection *c, uint64_t now_ns)
 {
 	if (c->state == CONNECTION_DEAD)
@@ -242,11 +258,11 @@ void connection_wake(struct connection *c)
 		syscall(SYS_futex, &h->cq_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void connection_cut_off(struct connection *c, const char *why)
+void connection_cut_off(struct connection *c, int result, const char *why)
 {
 	for (uint32_t id = 0; id < SQ_ENTRIES; id++)
 		if (connection_is_outstanding(c, id))
-			connection_complete(c, id, -EIO, 0, 0, why);
+			connection_complete(c, id, result, 0, 0, why);
 	connection_wake(c);
 	connection_stop(c, why);
 }

@@ -55,6 +55,7 @@ struct connection {
 	struct uses uses;
 	struct notices notices;
 	char broken[96]; /* the rule that it broke, "": none; it is dropped in the next turn */
+	char excess[EXCESS_TEXT_BYTES]; /* likewise what it holds too much */
 };
 #define CONNECTION_MAGIC 0x636f6e6eu
 /* What its socket is watched for, beside room for what it is owed. */
@@ -73,8 +74,10 @@ void connection_greeted(struct connection *c);
 void connection_stop(struct connection *c, const char *why);
 void connection_die(struct connection *c, uint64_t now_ns);
 
-/* The same after it was told -EIO and `why` for all that it waits for. */
-void connection_cut_off(struct connection *c, const char *why);
+/* The same after it was told `result` and `why` for all that it waits for. */
+void connection_cut_off(struct connection *c, int result, const char *why);
+/* SIGTERM. */
+void connection_terminate(const struct connection *c);
 
 /* Takes at most `budget` ring entries, fewer where they take long; returns how many. */
 unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns);
@@ -85,6 +88,8 @@ void connection_wake(struct connection *c);
 
 /* The client is dropped in the next turn: for those that are called by the engine. */
 void connection_break(struct connection *c, const char *why);
+/* Likewise it holds too much. */
+void connection_excess(struct connection *c, const char *what);
 
 /* A slab that the client is to unmap. Nothing for one that is served no more: it counts as having
  * the slab until it is dead. */

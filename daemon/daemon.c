@@ -330,6 +330,9 @@ static int server_open(struct daemon *d, struct err *err)
 	struct server_params params = { .socket_path = d->settings->socket,
 					.clients_max = d->settings->max_clients,
 					.clients_per_uid_max = d->settings->max_clients_per_uid,
+					.cuts_off = d->settings->excess.then != EXCESS_TELL,
+					.terminates =
+						d->settings->excess.then == EXCESS_TERMINATE,
 					.loop = d->loop,
 					.domains = d->served,
 					.domain_count = d->domains,

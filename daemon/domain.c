@@ -100,6 +100,14 @@ static void hook_misbehaves(void *ctx, struct holder *holder, const char *text)
 	connection_break(c, text);
 }
 
+static void hook_excess(void *ctx, struct holder *holder, const char *text)
+{
+	struct connection *c = engine_holder_user(holder);
+
+	ASSERT_OBJ(c, CONNECTION_MAGIC);
+	connection_excess(c, text);
+}
+
 static void hook_slab_unmap(void *ctx, struct holder *holder, unsigned device, uint64_t offset)
 {
 	struct connection *c = engine_holder_user(holder);
@@ -126,12 +134,14 @@ static void params_fill(struct domain *d, struct engine_params *ret)
 			       [TIER_KIND_DRAM] = s->watermarks.dram,
 			       [TIER_KIND_NVME] = { 1000, 1000 } },
 		.linger_ns = s->linger_ns,
+		.excess_ns = s->excess.patience_ns,
 		.stats = segments_stats(&d->segments),
 		.hooks = { .ctx = d,
 			   .submit = hook_submit,
 			   .complete = hook_complete,
 			   .holder_gone = hook_holder_gone,
 			   .misbehaves = hook_misbehaves,
+			   .excess = hook_excess,
 			   .slab_unmap = hook_slab_unmap },
 	};
 	memcpy(ret->devices, d->devices.tier, sizeof(ret->devices));

@@ -40,6 +40,22 @@ static const struct config_row namespace_rows[] = {
 };
 const struct config_sub quotas_sub = { .rows = namespace_rows,
 						 .size = sizeof(struct settings_namespace) };
+
+static const char *const then_names[] = { "tell", "cut_off", "terminate", NULL };
+static const struct config_row excess_rows[] = {
+	{ "patience", CONFIG_DURATION, AT(settings_excess, patience_ns), "30s", "100ms", NULL, 0,
+	  "How long it may be so that clients of a namespace have more of a tier pinned, of "
+	  "whatever tensors, than the guarantee while somebody of another waits who keeps within "
+	  "his, or more than the limit while anybody waits.", NULL, NULL },
+	{ "then", CONFIG_CHOICE, AT(settings_excess, then), "cut_off", NULL, NULL, 0,
+	  "What becomes of the client that has most of it: it is told in the log and counted "
+	  "alone; it is also served no more, though what it has pinned stays as long as it "
+	  "lives; or it is sent SIGTERM besides, which takes CAP_KILL if it is another user's.",
+	  then_names, NULL },
+	CONFIG_END,
+};
+const struct config_sub excess_sub = { .rows = excess_rows,
+				       .size = sizeof(struct settings_excess) };
 /* clang-format on */
 
 static const struct settings_namespace *item_at(const struct settings *s, size_t i)

@@ -10,6 +10,8 @@
 
 /* Of an item of `namespaces`. */
 extern const struct config_sub quotas_sub;
+/* Of `excess`. */
+extern const struct config_sub excess_sub;
 
 /* What can be told without a machine: names that differ, tiers that there are, guarantees that are
  * not above their limits nor, together, above the whole. -EINVAL with a sentence that begins with

@@ -444,7 +444,7 @@ void server_cut_off(struct server *s, struct server_domain *domain, const char *
 		struct connection *c = list_entry(it, struct connection, link);
 
 		if (c->domain == domain && c->state == CONNECTION_SERVING)
-			connection_cut_off(c, why);
+			connection_cut_off(c, -EIO, why);
 	}
 }
 
@@ -467,6 +467,17 @@ static void count_add(_Atomic uint64_t *counter, uint64_t n)
 	atomic_store_explicit(counter, old + n, memory_order_relaxed);
 }
 
+static void end_excess(const struct server *s, struct connection *c)
+{
+	if (s->params.cuts_off)
+		connection_cut_off(c, -EDQUOT, c->excess);
+	else
+		log_warn(SERVER, "client %u (pid %d): %s", c->id, c->pid, c->excess);
+	if (s->params.terminates)
+		connection_terminate(c);
+	c->excess[0] = '\0';
+}
+
 static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns, uint64_t *next_ns)
 {
 	struct stats_page *stats;
@@ -476,6 +487,8 @@ static bool connection_turn(struct connection *c, bool uses_due, uint64_t now_ns
 
 	if (c->broken[0] != '\0')
 		connection_stop(c, c->broken);
+	if (c->excess[0] != '\0' && c->state == CONNECTION_SERVING)
+		end_excess(c->server, c);
 	if (c->state == CONNECTION_HELLO) {
 		if (now_ns >= c->hello_deadline_ns)
 			connection_stop(c, c->refused ? NULL : "it never said hello");

@@ -48,6 +48,8 @@ struct server_params {
 	const char *socket_path;
 	uint64_t clients_max, clients_per_uid_max;
 	uint64_t connections_max; /* for which there are descriptors, CONNECTION_FDS each */
+	/* What follows, besides a line of the log, if its pins keep others from what is theirs. */
+	bool cuts_off, terminates;
 	struct loop *loop;
 	struct server_domain *const *domains; /* stand as long as the server */
 	unsigned domain_count;

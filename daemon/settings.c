@@ -270,6 +270,8 @@ const struct config_row settings_rows[] = {
 	  "What jobs may have of each tier, in every domain by itself. Beside `tiers.dram.zone` of "
 	  "hbm alone.",
 	  NULL, &quotas_sub },
+	{ "excess", CONFIG_MAP, AT(settings, excess), NULL, NULL, NULL, 0,
+	  "Of pins that keep others from what `namespaces` says is theirs.", NULL, &excess_sub },
 	CONFIG_END,
 };
 

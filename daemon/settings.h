@@ -55,6 +55,12 @@ struct settings_namespace {
 };
 enum settings_strangers { STRANGERS_DEFAULT, STRANGERS_REFUSE };
 
+enum settings_then { EXCESS_TELL, EXCESS_CUT_OFF, EXCESS_TERMINATE };
+struct settings_excess {
+	uint64_t patience_ns;
+	int then; /* enum settings_then */
+};
+
 struct settings_metrics {
 	char *listen; /* NULL: nobody listens */
 	bool beyond_loopback;
@@ -74,6 +80,7 @@ struct settings {
 	struct settings_metrics metrics;
 	bool core_dumps;
 	struct config_list namespaces; /* of struct settings_namespace */
+	struct settings_excess excess;
 };
 
 extern const struct config_row settings_rows[];

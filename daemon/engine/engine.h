@@ -27,6 +27,8 @@
 struct engine;
 struct holder;
 
+#define EXCESS_TEXT_BYTES 320
+
 /* Tables of what a simulation has to reach: edges.h, invariants.h. */
 enum engine_table { ENGINE_TABLE_EDGES, ENGINE_TABLE_INVARIANTS };
 
@@ -43,6 +45,8 @@ struct engine_hooks {
 	/* Optional. What the holder keeps in its tables makes no sense; it is told once, and those
 	 * tables are not read any more. It is to be dropped, by the rules for such clients. */
 	void (*misbehaves)(void *ctx, struct holder *holder, const char *text);
+	/* Optional. What the holder has pinned keeps others from what is theirs, for too long. */
+	void (*excess)(void *ctx, struct holder *holder, const char *text);
 	/* The slab at `offset` is wanted back: the holder, which has mapped it, is to be told, once
 	 * until engine_slab_gone(), engine_slab_kept() or its death answers. */
 	void (*slab_unmap)(void *ctx, struct holder *holder, unsigned device, uint64_t offset);
@@ -87,6 +91,7 @@ struct engine_params {
 	uint64_t linger_ns;
 	const struct engine_quota *quotas; /* stay as long as the engine does */
 	unsigned quota_count;
+	uint64_t excess_ns; /* how long pins may keep others from what is theirs; 0: for ever */
 	struct stats_page *stats;
 	struct engine_hooks hooks;
 };

@@ -21,6 +21,7 @@ struct quota_share {
 	uint64_t used_bytes;
 	uint64_t leaving_bytes; /* of them, those of running cleans that end in a drop */
 	uint64_t wanted_bytes;  /* that its moves from above would like, and its limit refused */
+	uint64_t excess_since_ns; /* excess.c: too much is pinned since then; 0: it is not */
 };
 
 struct account {
@@ -30,8 +31,10 @@ struct account {
 	uint64_t committed_bytes, small_bytes, largest_bytes;
 	uint64_t largest_dram_bytes;
 	bool largest_stale;
-	uint64_t asked_bytes;                       /* used while one request is looked at */
-	bool seen;                                  /* while one queue is looked at */
+	uint64_t asked_bytes;  /* used while one request is looked at */
+	bool seen;             /* while one queue is looked at */
+	uint64_t pinned_bytes; /* excess.c, while it looks at a device: by its */
+	uint32_t pinned_last;  /* clients, and which tensor counted last */
 	uint64_t ask_all_at_ns[ENGINE_DEVICES_MAX]; /* as struct device has it, for its demands */
 };
 

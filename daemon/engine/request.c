@@ -11,6 +11,7 @@
 #include "base/heap.h"
 #include "daemon/engine/deadlock.h"
 #include "daemon/engine/deferred.h"
+#include "daemon/engine/excess.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/lost.h"
@@ -465,7 +466,7 @@ uint64_t requests_turn(struct engine *e)
 	backoff_turn(e);
 	poll_pins(e);
 	requests_settle(e);
-	next = MIN(e->next_deadline_ns, e->poll_at_ns);
+	next = MIN(MIN(e->next_deadline_ns, e->poll_at_ns), excess_turn(e));
 	if (e->backoff_count > 0)
 		next = MIN(next, e->backoff_at_ns);
 	return next;

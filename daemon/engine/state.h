@@ -165,6 +165,7 @@ struct holder {
 	const struct access_log *logs; /* of its threads; log_count 0: it is not known */
 	uint32_t log_count;
 	bool waits, holds;               /* deadlock.c, while it looks */
+	uint64_t pinned_bytes;           /* likewise excess.c */
 	struct fence_pool *pool;         /* fence.c; NULL until the first is handed out */
 	struct list granted;             /* requests that were answered and store a fence yet */
 	uint32_t deferred_used;          /* bits: rings that ever had an entry */
@@ -395,7 +396,8 @@ struct engine {
 	struct part part[2];
 	bool lost_any, lost_look; /* a device was; tensors there are to be looked at */
 	uint64_t lost_at_ns;
-	uint64_t now_ns;  /* of the call that is running */
+	uint64_t excess_at_ns; /* excess.c: when to look again */
+	uint64_t now_ns;       /* of the call that is running */
 	bool again;       /* something has changed: queues are looked at before the call returns */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
 	bool asked_fully; /* the last look for victims left nobody out */

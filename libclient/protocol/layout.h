@@ -20,7 +20,7 @@
 
 #define PROTOCOL_MAGIC 0x64726574u /* "terd" */
 #define PROTOCOL_MAJOR 0
-#define PROTOCOL_MINOR 3
+#define PROTOCOL_MINOR 4
 
 #define PROTOCOL_PLACE_HOST 0xffu
 #define PROTOCOL_NAME_MAX   255u

@@ -52,7 +52,9 @@
 	X(marked_at_ns, "ns", GAUGE,                                                             \
 	  "when peaks began anew, by the monotonic clock; 0: at the start")                      \
 	X(deadlocks, "requests", COUNTER,                                                        \
-	  "acquires that ended because clients waited for nothing but each other's pins")
+	  "acquires that ended because clients waited for nothing but each other's pins")        \
+	X(excesses, "clients", COUNTER,                                                          \
+	  "whose pins kept others from what is theirs for longer than excess.patience")
 
 /* A tier (index: enum tier_kind order hbm, dram, nvme). */
 #define STATS_PER_TIER(X)                                                                    \

@@ -35,6 +35,14 @@ static void on_misbehaves(void *ctx, struct holder *holder, const char *text)
 	c->misbehaved++;
 }
 
+static void on_excess(void *ctx, struct holder *holder, const char *text)
+{
+	struct rig_client *c = engine_holder_user(holder);
+
+	c->excesses++;
+	snprintf(c->excess, sizeof(c->excess), "%s", text);
+}
+
 static void on_holder_gone(void *ctx, struct holder *holder)
 {
 }
@@ -47,7 +55,8 @@ struct rig *rig_open(struct world_shape shape)
 				      .complete = on_complete,
 				      .holder_gone = on_holder_gone,
 				      .slab_unmap = on_slab_unmap,
-				      .misbehaves = on_misbehaves };
+				      .misbehaves = on_misbehaves,
+				      .excess = on_excess };
 
 	world_open(&r->world, 1, shape, policy_all[0], &hooks);
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)

@@ -25,6 +25,8 @@ struct rig_client {
 	uint64_t unmap_offset;
 	uint64_t value[RIG_REQUESTS];
 	unsigned misbehaved; /* how often the engine has said so */
+	unsigned excesses;   /* likewise that it holds too much; the last sentence: */
+	char excess[EXCESS_TEXT_BYTES];
 };
 
 struct rig {

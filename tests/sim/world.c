@@ -208,6 +208,7 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	params.table = w->table;
 	params.quotas = shape.quotas;
 	params.quota_count = shape.quota_count;
+	params.excess_ns = shape.excess_ns;
 	params.records = w->records;
 	params.staging = w->staging;
 	params.stats = w->stats;

@@ -32,6 +32,7 @@ struct world_shape {
 	bool zone;          /* dram has one, of WORLD_ZONE */
 	const struct engine_quota *quotas; /* a row a namespace */
 	unsigned quota_count;
+	uint64_t excess_ns; /* how long pins may keep others from what is theirs; 0: for ever */
 	/* 0: 8 slots of staging, 95 % and 85 %, 50 ms. */
 	unsigned staging_slots;
 	struct engine_watermark watermark;

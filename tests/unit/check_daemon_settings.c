@@ -41,6 +41,8 @@ START_TEST(the_smallest_configuration_has_all_defaults)
 	ck_assert_str_eq(s.socket, "/run/tierd/tierd.sock");
 	ck_assert_uint_eq(s.tensors, 4u << 20);
 	ck_assert_uint_eq(s.linger_ns, 60 * NS_PER_S);
+	ck_assert_uint_eq(s.excess.patience_ns, 30 * NS_PER_S);
+	ck_assert_int_eq(s.excess.then, EXCESS_CUT_OFF);
 	ck_assert_int_eq(s.tiers.hbm.choice, -1);
 	ck_assert_ptr_null(settings_backend(TIER_KIND_HBM, &s.tiers.hbm));
 	ck_assert_ptr_nonnull(settings_backend(TIER_KIND_DRAM, &s.tiers.dram));
@@ -172,6 +174,8 @@ static const struct {
 	  "t.yaml:2:15: namespaces[0].name: a star stands at the end alone" },
 	{ DRAM "namespaces: [{name: a, dram: {limit: 0B}}]\n", "namespaces[0].dram.limit" },
 	{ DRAM "namespaces: [{name: a, dram: {limit: 0%}}]\n", "namespaces[0].dram.limit" },
+	{ DRAM "excess: {patience: 0s}\n", "excess.patience" },
+	{ DRAM "excess: {then: kill}\n", "excess.then" },
 	{ DRAM "namespaces: [{name: a}, {name: a}]\n", "namespaces[1].name: 'a' stands twice" },
 	{ DRAM "namespaces: [{name: a, hbm: {limit: 1MiB}}]\n",
 	  "namespaces[0].hbm: there is no tier hbm" },
