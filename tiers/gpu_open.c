@@ -387,6 +387,25 @@ static int make_slabs(struct gpu *g, struct err *err)
 	return 0;
 }
 
+/* Its first memory: of many GPUs it may be one that fails, and people know that by its UUID. */
+static int take_device(struct gpu *g, struct err *err)
+{
+	char uuid[GPU_UUID_BYTES];
+	int r = gpu_check(g, g->cuda->primary_ctx_retain(&g->context, g->device), err,
+			  "cuDevicePrimaryCtxRetain");
+
+	if (r == 0) {
+		r = reserve(g, err);
+		if (r < 0)
+			gpu_say(g, g->cuda->primary_ctx_release(g->device),
+				"cuDevicePrimaryCtxRelease");
+	}
+	if (r == 0)
+		return 0;
+	gpu_uuid_text(g->uuid, uuid);
+	return err_prefix(err, "GPU %u, %s", g->ordinal, uuid);
+}
+
 static int open_device(struct gpu *g, struct err *err)
 {
 	int r = find_device(g, err);
@@ -397,16 +416,7 @@ static int open_device(struct gpu *g, struct err *err)
 		r = make_slabs(g, err);
 	if (r == 0)
 		r = nofile_check(g->base.name, CONTEXT_FDS, err);
-	if (r < 0)
-		return r;
-	r = gpu_check(g, g->cuda->primary_ctx_retain(&g->context, g->device), err,
-		      "cuDevicePrimaryCtxRetain");
-	if (r < 0)
-		return r;
-	r = reserve(g, err);
-	if (r < 0)
-		gpu_say(g, g->cuda->primary_ctx_release(g->device), "cuDevicePrimaryCtxRelease");
-	return r;
+	return r == 0 ? take_device(g, err) : r;
 }
 
 static int gpu_count(const void *config, struct err *err)

@@ -127,6 +127,60 @@ static void two_slabs_fail(void)
 	setenv("FAKE_CUDA_FAIL", "cuMemCreate:2:2,cuMemCreate:3:2", 1);
 }
 
+static const char *failing;
+
+static void four_gpus_of_which_one_fails(void)
+{
+	setenv("FAKE_CUDA_DEVICES", "4", 1);
+	setenv("FAKE_CUDA_FAIL", failing, 1);
+}
+
+static bool starts_on(const char *devices, int *ret_status)
+{
+	char config[256];
+
+	snprintf(config, sizeof(config),
+		 "tensors: 4Ki\n"
+		 "tiers:\n"
+		 "  hbm: {backend: cuda, size: 64MiB, slab: 16MiB, devices: %s}\n"
+		 "  dram: {size: 64MiB}\n",
+		 devices);
+	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
+	system_prepare(s, config);
+	s->before_exec = four_gpus_of_which_one_fails;
+	return system_tries(s, ret_status);
+}
+
+/* Of many GPUs it is told by its UUID, and can be left out. */
+START_TEST(one_gpu_of_four_that_cannot_be_opened_is_named)
+{
+	static const struct {
+		const char *call, *fails;
+	} calls[] = {
+		{ "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain:3:2" },
+		{ "cuMemHostAlloc", "cuMemHostAlloc:3:2" },
+		{ "cuMemAddressReserve", "cuMemAddressReserve:3:2" },
+	};
+	char text[160];
+	int status;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(calls); i++) {
+		failing = calls[i].fails;
+		ck_assert(!starts_on("[all]", &status));
+		ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+		snprintf(text, sizeof(text),
+			 "GPU 2, GPU-74696572-6420-6661-6b65-206770750002: hbm2: %s: CUDA_ERROR_",
+			 calls[i].call);
+		if (!system_log_has(s, text))
+			system_fail(s, "not said: %s", text);
+		system_stop(s);
+	}
+	failing = "cuDevicePrimaryCtxRetain:4:2"; /* which would be the one left out */
+	ck_assert(starts_on("[0, 1, GPU-74696572-6420-6661-6b65-206770750003]", &status));
+	system_stop(s);
+}
+END_TEST
+
 /* Somebody else has the GPU's memory for a while: the tier is full, no tensor fails. */
 START_TEST(a_gpu_without_memory_is_full_for_a_while)
 {
@@ -338,6 +392,7 @@ END_TEST
 UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_gpus_and_back,
 	  gpus_that_have_nothing_to_do_sleep, bytes_stay_whole_on_gpus,
 	  a_gpu_without_memory_is_full_for_a_while,
+	  one_gpu_of_four_that_cannot_be_opened_is_named,
 	  a_slab_waits_for_a_descriptor_and_the_client_is_told,
 	  a_total_limit_of_pinned_memory_ends_registration_and_nothing_else,
 	  what_lanes_need_is_pinned_before_what_can_do_without,
