@@ -14,7 +14,9 @@
 #include "base/log.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
+#include "daemon/engine/holder.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/request.h"
@@ -60,6 +62,7 @@ static bool is_held_outside(struct engine *e, uint32_t tensor, uint32_t *ret_hol
 {
 	struct list *it;
 
+	e->judge_looks++;
 	list_for_each (it, &e->holders) {
 		struct holder *h = list_entry(it, struct holder, link);
 
@@ -85,7 +88,7 @@ static bool may_change(struct engine *e, const struct quota_demand *demand, uint
 {
 	const struct record *r = record_of(e, tensor);
 
-	if (moves_now(e, r) || r->hold_until_ns > e->now_ns || (r->flags & RECORD_BACKOFF) != 0)
+	if (moves_now(e, r) || record_held(e, r) || (r->flags & RECORD_BACKOFF) != 0)
 		return true;
 	return reclaim_eligible(e, device, tensor) && quota_yields(e, demand, tensor, device);
 }
@@ -126,7 +129,8 @@ static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_
 	struct extent x;
 
 	if (d->lost || d->compacting > 0 || runs_outside(e, device) ||
-	    (!demand->own && (slabs_may_come(e, device, since_ns) || is_witnessed(e, d))))
+	    (!demand->own &&
+	     (d->outside || slabs_may_come(e, device, since_ns) || is_witnessed(e, d))))
 		return false;
 	for (more = extents_next(d->extents, EXTENT_NONE, &x); more;
 	     more = extents_next(d->extents, x.node, &x)) {
@@ -138,6 +142,7 @@ static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_
 		if (is_held_outside(e, x.owner, &holder)) {
 			d->witness = x.owner;
 			d->witness_holder = holder;
+			d->outside = true;
 			return false;
 		}
 		any |= holder != 0;
@@ -180,7 +185,7 @@ static bool polling_is_stuck(struct engine *e, const struct request *q)
 		if (!handle_live(e, item->tensor, item->generation))
 			return false;
 		r = record_of(e, item->tensor);
-		if (r->move != 0 || r->granted > 0 || r->hold_until_ns > e->now_ns ||
+		if (r->move != 0 || r->granted > 0 || record_held(e, r) ||
 		    is_held_outside(e, item->tensor, &holder) || holder == 0)
 			return false;
 		n++;
@@ -238,6 +243,8 @@ static bool find_waiters(struct engine *e)
 	bool any, changed;
 	struct list *it;
 
+	for (unsigned i = 0; i < e->device_count; i++)
+		e->devices[i].outside = false;
 	list_for_each (it, &e->holders) {
 		struct holder *h = list_entry(it, struct holder, link);
 
@@ -285,8 +292,14 @@ bool deadlock_judge(struct engine *e)
 	struct request *q;
 	unsigned clients;
 	char text[192];
+	bool any;
 
-	if (!find_waiters(e))
+	if (e->now_ns < e->judge_at_ns)
+		return false; /* whoever waits asks again */
+	e->judge_looks = 0;
+	any = find_waiters(e);
+	e->judge_at_ns = e->now_ns + pins_rest_ns(e, e->judge_looks);
+	if (!any)
 		return false;
 	q = youngest(e, &clients);
 	if (q == NULL)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/pins.h"
 
+/* What it takes to come to a tensor, and to look at one slot of it. */
+#define LOOK_NS 10u
+#define SLOT_NS 5u
+
 static void scan_list(const struct list *holders, uint32_t tensor, const struct holder *asker,
 		      struct pins *ret)
 {
@@ -45,6 +49,16 @@ bool pins_any(struct engine *e, uint32_t tensor)
 			return true;
 	}
 	return false;
+}
+
+uint64_t pins_rest_ns(const struct engine *e, uint64_t tensors)
+{
+	const struct list *it;
+	uint64_t slots = 0;
+
+	list_for_each (it, &e->holders)
+		slots++;
+	return 20 * tensors * (LOOK_NS + slots * SLOT_NS);
 }
 
 /* Clears `bit` in one slot, by compare-exchange and never from a value that has `unless`. */

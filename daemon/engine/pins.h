@@ -21,6 +21,10 @@ struct pins {
 void pins_scan(struct engine *e, uint32_t tensor, const struct holder *asker, struct pins *ret);
 /* Whether anybody pins it: the short form. */
 bool pins_any(struct engine *e, uint32_t tensor);
+/* How long to leave it at having looked at the slots of so many tensors: twenty times what that
+ * took, so that others lose a twentieth of the time to one who waits, however many tensors and
+ * clients there are. */
+uint64_t pins_rest_ns(const struct engine *e, uint64_t tensors);
 /* Takes `written` out of the slots that have no write pins. Returns whether one was set; bits
  * beside a write pin stay. */
 bool pins_clear_written(struct engine *e, uint32_t tensor);

@@ -17,7 +17,6 @@
 #include "daemon/engine/slabs.h"
 
 #define IDLE_RETRY_NS (10 * NS_PER_MS)
-#define ASKED_NS      200u /* twenty times what it takes to be denied one tensor */
 
 /* ---- who may go ---- */
 
@@ -127,7 +126,7 @@ static void asked_all(struct engine *e, uint8_t device, const struct quota_deman
 		if (p->count[c] == PICKS)
 			return;
 	if (e->now_ns >= *at_ns)
-		*at_ns = e->now_ns + MAX(POLL_NS / 2, p->asked * ASKED_NS);
+		*at_ns = e->now_ns + MAX(POLL_NS / 2, pins_rest_ns(e, p->asked));
 }
 
 void reclaim_ask_all(struct engine *e)

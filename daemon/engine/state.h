@@ -122,6 +122,7 @@ struct device {
 	uint32_t lost_tensors, lost_told; /* and of how many the log knows */
 	bool wants_room; /* with quotas: somebody in the queue waits for what others have */
 	uint32_t witness, witness_holder; /* deadlock.c: a pin of one who does not wait */
+	bool outside; /* and while it looks: one was found, and less will wait, not more */
 	bool look; /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
@@ -399,6 +400,7 @@ struct engine {
 	uint64_t excess_at_ns; /* excess.c: when to look again */
 	uint64_t now_ns;       /* of the call that is running */
 	bool again;       /* something has changed: queues are looked at before the call returns */
+	uint64_t judge_looks, judge_at_ns; /* tensors that it looked at, and when it may again */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
 	bool asked_fully; /* the last look for victims left nobody out */
 	bool orphans;     /* a tensor that somebody waits for was destroyed */

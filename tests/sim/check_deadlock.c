@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/engine/state.h"
 #include "tests/sim/rig.h"
 
 #define UNIT  KIB(16)
@@ -452,6 +453,45 @@ static void act(struct rig *r, unsigned c, struct actor *all, struct wire_handle
 		ask(r, c, a, t);
 }
 
+/* However many slots there are to be looked at, and wherever the pin stands that is in the way. */
+START_TEST(who_waits_costs_others_a_twentieth_of_the_time)
+{
+	enum { MANY = 2000 };
+	static pin_slot nothing[WORLD_TENSORS];
+	const struct holder_tables tables = { .pins = nothing };
+	uint64_t asked = 0, judged = 0;
+	unsigned asks = 0, judgements = 0;
+	struct err err = ERR_INIT;
+	struct holder *more;
+	struct engine *e;
+	struct held x;
+
+	hold(&x, one_gpu, 1, 1);
+	e = x.r->world.engine;
+	for (unsigned i = 0; i < MANY; i++)
+		ck_assert(engine_holder_add(e, "a", 1, &tables, 1, NULL, &more, &err) == 0);
+	rig_pin(x.r, 2, x.t[0][UNITS - 1], GPU, ACCESS_READ);
+	want(&x, 0, 2, UNIT, GPU);
+	for (unsigned i = 0; i < LONG; i++) {
+		rig_pin(x.r, 2, x.t[0][UNITS - 2 + i % 2], GPU, ACCESS_READ);
+		rig_unpin(x.r, 2, x.t[0][UNITS - 1 - i % 2], ACCESS_READ);
+		ck_assert_int_eq(rig_wait(x.r, 0, 2, 1), RIG_UNANSWERED);
+		asks += e->devices[0].ask_all_at_ns != asked;
+		judgements += e->judge_at_ns != judged;
+		asked = e->devices[0].ask_all_at_ns;
+		judged = e->judge_at_ns;
+	}
+	/* 16 tensors of 2000 slots: 0.16 ms. */
+	ck_assert_uint_ge(asks, 5);
+	ck_assert_uint_le(asks, LONG / 3 + 1);
+	ck_assert_uint_le(judgements, LONG / 3 + 1);
+	rig_unpin(x.r, 2, x.t[0][UNITS - 1 - LONG % 2], ACCESS_READ);
+	let_go(&x, 0);
+	ck_assert_int_eq(rig_wait(x.r, 0, 2, LONG), 0);
+	rig_close(x.r);
+}
+END_TEST
+
 /* Memory that may have come since is asked for within a second, before anybody is told. */
 static void run_by_chance(uint64_t seed, bool slabs, unsigned *deadlocks)
 {
@@ -525,5 +565,6 @@ UNIT_MAIN("deadlock", the_later_of_two_that_hold_all_and_want_more_is_told,
 	  nobody_is_told_before_memory_was_asked_for_again,
 	  dram_that_does_not_come_may_be_held_in_a_ring,
 	  whoever_fills_its_own_limit_is_told_where_memory_could_come,
+	  who_waits_costs_others_a_twentieth_of_the_time,
 	  clients_of_one_thread_always_go_on_and_are_told_for_cause,
 	  clients_of_one_thread_always_go_on_where_memory_lacks)
