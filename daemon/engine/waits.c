@@ -13,7 +13,7 @@
 #define AT_HOLDER(number) ((number) >> 32)
 #define AT_TOLD(number)   ((uint32_t)(number))
 
-#define LOOKED_MAX 16384u /* tensors, an answer */
+#define LOOKED_MAX 65536u /* slots of clients, an answer: some ms however many there are */
 
 static const struct item *first_missing(const struct request *q)
 {
@@ -69,7 +69,7 @@ static const char *put_tensor(struct engine *e, const struct request *q, struct 
 	return name;
 }
 
-/* An answer in the making. `looked`: tensors of requests, whose pins may all be looked at. */
+/* An answer in the making. `looked`: of each tensor of a request a slot of each client. */
 struct answer {
 	char *to;
 	size_t room, used, looked;
@@ -96,7 +96,7 @@ static bool put_wait(struct engine *e, const struct request *q, struct answer *a
 	name = put_tensor(e, q, &w, &of_tensor);
 	w.bytes = (uint32_t)ALIGN_UP(
 		sizeof(w) + w.name_bytes + w.name_space_bytes + w.client_space_bytes, 8);
-	a->looked += q->n;
+	a->looked += q->n * (1 + e->holder_room);
 	if (w.bytes > a->room - a->used)
 		return false;
 	memset(a->to + a->used + w.bytes - 8, 0, 8);

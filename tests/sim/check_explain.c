@@ -217,6 +217,43 @@ START_TEST(who_waits_is_told_with_what_is_in_the_way)
 }
 END_TEST
 
+/* Of each tensor a slot of each client may be looked at. */
+START_TEST(an_answer_is_short_however_many_clients_there_are)
+{
+	enum { MANY = 4096, TENSORS = 16 };
+	static pin_slot nothing[WORLD_TENSORS];
+	const struct holder_tables tables = { .pins = nothing };
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle t[TENSORS];
+	struct wire_wait first[4];
+	struct err err = ERR_INIT;
+	struct holder *more;
+	uint64_t next;
+	size_t bytes;
+
+	for (unsigned i = 0; i < MANY; i++)
+		ck_assert(engine_holder_add(r->world.engine, "a", 1, &tables, 1, NULL, &more,
+					    &err) == 0);
+	for (unsigned i = 0; i < TENSORS; i++) {
+		t[i] = rig_create(r, 0, WORLD_BLOCK);
+		rig_pin(r, 0, t[i], HOST, ACCESS_READ);
+	}
+	for (unsigned c = 1; c < RIG_CLIENTS; c++)
+		engine_acquire(r->world.engine, r->client[c].holder, 4, t, TENSORS, 0, ACCESS_READ,
+			       ENGINE_NEVER, r->world.now_ns);
+	bytes = engine_waits(r->world.engine, 0, first, sizeof(first), r->world.now_ns, &next);
+	ck_assert_uint_eq(bytes, first[0].bytes);
+	ck_assert_uint_ne(next, 0);
+	bytes = engine_waits(r->world.engine, next, first, sizeof(first), r->world.now_ns, &next);
+	ck_assert_uint_eq(bytes, first[0].bytes);
+	for (unsigned c = 1; c < RIG_CLIENTS; c++)
+		engine_cancel(r->world.engine, r->client[c].holder, 4, r->world.now_ns);
+	for (unsigned i = 0; i < TENSORS; i++)
+		rig_unpin(r, 0, t[i], ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(who_waits_for_room_says_so)
 {
 	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
@@ -308,6 +345,7 @@ END_TEST
 UNIT_MAIN("explain", a_pin_is_told_with_its_process_and_its_age,
 	  ranks_that_step_together_are_one_step, what_was_just_written_is_stored_at_the_front_alone,
 	  what_was_flushed_is_clean_and_what_was_hinted_goes_first,
-	  who_waits_is_told_with_what_is_in_the_way, who_waits_for_room_says_so,
+	  who_waits_is_told_with_what_is_in_the_way,
+	  an_answer_is_short_however_many_clients_there_are, who_waits_for_room_says_so,
 	  hints_of_another_user_are_refused, a_peak_keeps_what_was_there,
 	  lanes_count_what_they_carry)
