@@ -234,6 +234,20 @@ struct block_map *map_get(const struct engine *e, const struct record *r)
 	return r->map == 0 ? NULL : e->maps[r->map];
 }
 
+uint64_t map_extent_bytes(const struct engine *e, const struct block_map *map)
+{
+	uint64_t bytes = 0;
+	struct extent x;
+
+	for (uint32_t i = 0; map != NULL && i < map->count; i++)
+		if (map->blocks[i].node != EXTENT_NONE) {
+			extents_get(e->devices[map->blocks[i].device].extents, map->blocks[i].node,
+				    &x);
+			bytes += x.bytes;
+		}
+	return bytes;
+}
+
 void map_drop(struct engine *e, struct record *r)
 {
 	if (r->map == 0)

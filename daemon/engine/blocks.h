@@ -21,6 +21,9 @@ int map_set(struct engine *e, struct record *r, struct block_map *map);
 struct block_map *map_get(const struct engine *e, const struct record *r);
 void map_drop(struct engine *e, struct record *r);
 
+/* What its blocks take of nvme. 0 for NULL. */
+uint64_t map_extent_bytes(const struct engine *e, const struct block_map *map);
+
 /* Bytes of the tensor in block `index`. */
 uint64_t map_bytes(const struct block_map *map, const struct record *r, uint32_t index);
 

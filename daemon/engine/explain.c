@@ -63,7 +63,7 @@ static uint32_t reasons_to_stay(struct engine *e, uint32_t tensor, const struct 
 		return 0;
 	if (record_held(e, r))
 		ret |= EXPLAIN_HELD;
-	if (!reclaim_has_home(e, r, r->front))
+	if (!reclaim_has_home(e, tensor, r->front))
 		ret |= EXPLAIN_NO_HOME;
 	if (!reclaim_presses(e, r->front))
 		ret |= EXPLAIN_ROOM;

@@ -33,6 +33,7 @@ struct sums {
 	uint64_t resident[TIER_KINDS];
 	uint64_t ready, wanted, granted;   /* of records */
 	uint64_t pool[ENGINE_DEVICES_MAX]; /* of all namespaces */
+	uint64_t nvme_shadows;             /* likewise, what of nvme is copies of fronts */
 	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
 };
 
@@ -185,6 +186,8 @@ static void add_record(struct engine *e, struct sums *sums, uint32_t tensor, con
 		add_extent(e, sums, dram_of(e, r), r->dram_node, tensor);
 	if (map != NULL)
 		add_blocks(e, sums, map->blocks, map->count, tensor);
+	if (map != NULL && r->front != DEVICE_NONE)
+		sums->nvme_shadows += map_extent_bytes(e, map);
 	sums->ready += r->ready;
 	sums->wanted += r->wanted;
 	sums->granted += r->granted;
@@ -398,6 +401,9 @@ static void check_quotas(struct engine *e, struct sums *sums)
 		sums->pool[e->devices[i].pool] += sums->used[i] - sums->closed[i];
 		leaves[e->devices[i].pool] += sums->leaving[i];
 	}
+	for (unsigned a = 0; a < e->account_count; a++)
+		sums->nvme_shadows -= e->accounts[a].nvme_shadow_bytes;
+	ASSERT(sums->nvme_shadows == 0);
 	for (unsigned i = 0; i < e->device_count; i++) {
 		uint64_t sum = e->devices[i].moving_bytes, leaving = 0;
 

@@ -19,8 +19,8 @@ struct quota_share {
 	/* What it can have whatever others use of their guarantees; at most the limit. */
 	uint64_t sure_bytes;
 	uint64_t used_bytes;
-	uint64_t leaving_bytes; /* of them, those of running cleans that end in a drop */
-	uint64_t wanted_bytes;  /* that its moves from above would like, and its limit refused */
+	uint64_t leaving_bytes;   /* of them, those of running cleans that end in a drop */
+	uint64_t wanted_bytes;    /* that its moves from above would like, and its limit refused */
 	uint64_t excess_since_ns; /* excess.c: too much is pinned since then; 0: it is not */
 };
 
@@ -31,10 +31,11 @@ struct account {
 	uint64_t committed_bytes, small_bytes, largest_bytes;
 	uint64_t largest_dram_bytes;
 	bool largest_stale;
-	uint64_t asked_bytes;  /* used while one request is looked at */
-	bool seen;             /* while one queue is looked at */
-	uint64_t pinned_bytes; /* excess.c, while it looks at a device: by its */
-	uint32_t pinned_last;  /* clients, and which tensor counted last */
+	uint64_t nvme_shadow_bytes; /* of what it has of nvme: copies of fronts, which go first */
+	uint64_t asked_bytes;       /* used while one request is looked at */
+	bool seen;                  /* while one queue is looked at */
+	uint64_t pinned_bytes;      /* excess.c, while it looks at a device: by its */
+	uint32_t pinned_last;       /* clients, and which tensor counted last */
 	uint64_t ask_all_at_ns[ENGINE_DEVICES_MAX]; /* as struct device has it, for its demands */
 };
 
@@ -79,11 +80,25 @@ static inline bool quota_allows(const struct engine *e, uint32_t tensor, uint8_t
 	return bytes <= s->limit_bytes && s->used_bytes <= s->limit_bytes - bytes;
 }
 
+/* Whether nvme can take so much of the tensor, once copies of its account's fronts have gone. */
+static inline bool quota_nvme_takes(const struct engine *e, uint32_t tensor, uint64_t bytes)
+{
+	const struct quota_share *s = share_of(e, tensor, e->nvme_first);
+	uint64_t stays = s->used_bytes - account_of(e, tensor)->nvme_shadow_bytes;
+
+	return bytes <= s->limit_bytes && stays <= s->limit_bytes - bytes;
+}
+
 /* An extent was taken or given. */
 static inline void quota_count(struct engine *e, uint32_t tensor, uint8_t device, uint64_t bytes,
 			       bool in)
 {
-	share_of(e, tensor, device)->used_bytes += in ? bytes : (uint64_t)0 - bytes;
+	uint64_t n = in ? bytes : (uint64_t)0 - bytes;
+
+	share_of(e, tensor, device)->used_bytes += n;
+	if (e->devices[device].pool == e->nvme_first &&
+	    (e->records[tensor].flags & RECORD_SHADOW << SHADOW_NVME) != 0)
+		account_of(e, tensor)->nvme_shadow_bytes += n;
 }
 static inline void quota_count_moving(struct engine *e, uint8_t device, uint64_t bytes, bool in)
 {

@@ -21,15 +21,17 @@
 /* ---- who may go ---- */
 
 /* Whether there is a tier below that could take the bytes, or already has them. */
-bool reclaim_has_home(const struct engine *e, const struct record *r, uint8_t device)
+bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device)
 {
+	const struct record *r = &e->records[tensor];
 	uint8_t below = (uint8_t)(r->sources & ~(1u << device_kind(e, device)));
 
 	if (below != 0)
 		return true;
 	if (device_kind(e, device) == TIER_KIND_HBM && !(r->flags & RECORD_LARGE))
 		return true;
-	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL);
+	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL) &&
+	       quota_nvme_takes(e, tensor, ALIGN_UP(MAX(r->bytes, 1), GRANULE));
 }
 
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
@@ -41,7 +43,7 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 		return false;
 	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r))
 		return false;
-	return reclaim_has_home(e, r, device) && !pins_any(e, tensor);
+	return reclaim_has_home(e, tensor, device) && !pins_any(e, tensor);
 }
 
 struct asked {

@@ -11,7 +11,7 @@
 /* Whether the tensor's front on `device` could be taken now. */
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
 /* Whether there is a tier below that could take the tensor's bytes, or already has them. */
-bool reclaim_has_home(const struct engine *e, const struct record *r, uint8_t device);
+bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device);
 /* Whether room is wanted there now. */
 bool reclaim_presses(struct engine *e, uint8_t device);
 /* What it costs to bring bytes back that leave it. */

@@ -222,6 +222,11 @@ static void shadow_set(struct engine *e, uint32_t tensor, enum shadow which, boo
 	if (((r->flags & flag) != 0) == on)
 		return;
 	r->flags ^= flag;
+	if (which == SHADOW_NVME) {
+		uint64_t bytes = map_extent_bytes(e, map_get(e, r));
+
+		account_of(e, tensor)->nvme_shadow_bytes += on ? bytes : (uint64_t)0 - bytes;
+	}
 	if (on) {
 		own->prev = TENSOR_NONE;
 		own->next = e->shadow_first[which];

@@ -144,6 +144,33 @@ START_TEST(more_than_the_limit_is_refused_at_once)
 }
 END_TEST
 
+/* What a has in dram finds no room below: nvme is full of it to its limit. Others are in no way
+ * held up by that, though it was used before all of theirs. */
+START_TEST(at_the_limit_below_it_stays_and_others_make_room)
+{
+	static const struct engine_quota q[] = {
+		{ .name = "a",
+		  .tier = { [TIER_KIND_HBM] = FREE,
+			    [TIER_KIND_DRAM] = { 0, KIB(128) },
+			    [TIER_KIND_NVME] = { 0, KIB(128) } } },
+	};
+	struct rig *r = open_rig(q, 1);
+	struct wire_handle a[14], b[40];
+
+	create(r, 0, UNIT, a, 14);
+	create(r, 1, UNIT, b, 40);
+	for (unsigned i = 0; i < 14; i++)
+		rig_use(r, 0, &a[i], 1, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned i = 0; i < 40; i++)
+			rig_use(r, 1, &b[i], 1, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	/* Nor is a by others: what it brings up leaves room below for what goes down. */
+	for (unsigned i = 0; i < 14; i++)
+		rig_use(r, 0, &a[i], 1, i % 2 ? GPU : PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(create_refuses_what_the_limits_never_hold)
 {
 	static const struct engine_quota q[] = {
@@ -402,6 +429,7 @@ END_TEST
 UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
 	  a_hint_at_the_limit_brings_nothing, more_than_the_limit_is_refused_at_once,
+	  at_the_limit_below_it_stays_and_others_make_room,
 	  create_refuses_what_the_limits_never_hold,
 	  guarantees_beyond_the_tier_are_refused_with_figures,
 	  two_jobs_on_a_gpu_keep_what_each_is_guaranteed, who_is_below_its_guarantee_loses_nothing,
