@@ -38,7 +38,6 @@ struct daemon {
 	struct metrics *metrics; /* NULL: there is no listener */
 	struct loop_source signals;
 	int signal_fd;
-	uint64_t begin_ns;
 };
 
 /* ---- signals -------------------------------------------------------------------------------- */
@@ -147,7 +146,7 @@ static bool daemon_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
 	cut_off_damaged(d);
 	progress |= server_turn(d->server, now_ns, ret_next_ns);
 	for (unsigned i = 0; i < d->domains; i++) {
-		uint64_t due_ns = domain_turn(d->domain[i], now_ns, now_ns - d->begin_ns);
+		uint64_t due_ns = domain_turn(d->domain[i], now_ns);
 
 		*ret_next_ns = MIN(*ret_next_ns, due_ns);
 	}
@@ -410,7 +409,8 @@ int daemon_create(const struct settings *settings, struct daemon **ret, struct e
 		daemon_destroy(d);
 		return rc;
 	}
-	d->begin_ns = clock_now_ns();
+	for (unsigned i = 0; i < d->domains; i++)
+		domain_begins(d->domain[i], clock_now_ns());
 	*ret = d;
 	return 0;
 }

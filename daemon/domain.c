@@ -202,13 +202,17 @@ bool domain_reap(struct domain *d, uint64_t now_ns)
 	return lanes_reap(&d->lanes, d->engine, REAPS_A_TURN, now_ns) > 0;
 }
 
-uint64_t domain_turn(struct domain *d, uint64_t now_ns, uint64_t uptime_ns)
+void domain_begins(struct domain *d, uint64_t now_ns)
+{
+	atomic_store_explicit(&segments_stats(&d->segments)->uptime_ns, now_ns,
+			      memory_order_relaxed);
+}
+
+uint64_t domain_turn(struct domain *d, uint64_t now_ns)
 {
 	uint64_t due_ns = engine_turn(d->engine, now_ns);
 
 	lanes_kick(&d->lanes);
-	atomic_store_explicit(&segments_stats(&d->segments)->uptime_ns, uptime_ns,
-			      memory_order_relaxed);
 	return due_ns;
 }
 

@@ -40,10 +40,12 @@ struct loop_side domain_side(struct domain *d);
 /* Lanes and engine; from then on `served` is filled. */
 int domain_start(struct domain *d, struct loop *loop, struct err *err);
 
+/* Clients can come now. */
+void domain_begins(struct domain *d, uint64_t now_ns);
 /* Hands to the engine what lanes have done; whether there was anything. */
 bool domain_reap(struct domain *d, uint64_t now_ns);
 /* The engine's turn, after that of the server; returns when the next one is due. */
-uint64_t domain_turn(struct domain *d, uint64_t now_ns, uint64_t uptime_ns);
+uint64_t domain_turn(struct domain *d, uint64_t now_ns);
 
 /* Why its memory is worth nothing any more; NULL: it is whole. */
 const char *domain_damage(struct domain *d);

@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 
-enum kind { STATS_GAUGE, STATS_COUNTER };
+enum kind { STATS_GAUGE, STATS_COUNTER, STATS_SINCE };
 
 struct row {
 	const char *name, *unit, *help;

@@ -30,7 +30,7 @@ enum xfer_op {
 	/* tier [from, bytes) -> tier [offset, bytes), may overlap (mapped tiers). Where host_base
 	 * is the memory itself, a failure has moved nothing. */
 	XFER_COPY,
-	XFER_SYNC,  /* everything written before it is durable (nvme) */
+	XFER_SYNC, /* everything written before it is durable (nvme) */
 	/* Of tiers whose memory comes and goes in slabs; one whole slab each. -ENOMEM: it is not to
 	 * be had now; -EMFILE, -ENFILE: nor is the descriptor that it would have. Nothing reads or
 	 * writes a slab before BACK has come back, nor from UNBACK on. */
@@ -57,10 +57,12 @@ struct xfer {
 	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is
 				  aligned to GRANULE and large enough for the rounded length */
 	void *host;
-	uint32_t crc;  /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
-	void *owner;   /* the engine's move */
-	uint32_t part; /* the engine's: which piece of the move */
-	bool lent;     /* the engine's: it is out, and comes back once */
+	uint32_t crc;     /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
+	void *owner;      /* the engine's move */
+	uint32_t part;    /* the engine's: which piece of the move */
+	bool lent;        /* the engine's: it is out, and comes back once, */
+	uint64_t lent_ns; /* since then, */
+	struct list lent_link; /* among those that its lane has, in their order */
 
 	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV: the device is lost for good, all
 	 * that stood in it is gone and nothing will work there any more */
@@ -93,7 +95,7 @@ struct tier_base {
 	uint32_t alignment; /* nvme: of offset and length on the device; 1 elsewhere */
 	/* Becomes 1 when memory of the arena was found gone (base/guard.h); NULL: cannot be. */
 	_Atomic uint32_t *damaged;
-	bool registered;    /* a device holds on to the pages (host_memory): no trim() */
+	bool registered; /* a device holds on to the pages (host_memory): no trim() */
 	/* Memory that comes and goes: slab i is [i * slab_bytes, + slab_bytes), the last one
 	 * perhaps shorter. 0: all of it is there as long as the tier is open. */
 	uint64_t slab_bytes;

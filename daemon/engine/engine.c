@@ -186,6 +186,8 @@ static void open_lists(struct engine *e)
 	list_init(&e->running);
 	list_init(&e->woken);
 	list_init(&e->moves);
+	for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++)
+		list_init(&e->lent[i]);
 	list_init(&e->failed);
 	e->next_deadline_ns = e->poll_at_ns = ENGINE_NEVER;
 	e->free_first = TENSOR_NONE;

@@ -140,6 +140,29 @@ static uint8_t page_device(const struct engine *e, uint8_t device)
 	return device == DEVICE_NONE ? DEVICE_NONE : e->devices[device].lane;
 }
 
+/* The oldest that is out of a move. */
+static void put_out(const struct engine *e, const struct move *m, struct wire_explain *ret)
+{
+	uint64_t oldest_ns = UINT64_MAX;
+	const struct list *it;
+
+	for (unsigned lane = 0; lane < ENGINE_DEVICES_MAX; lane++)
+		list_for_each (it, &e->lent[lane]) {
+			const struct xfer *x = list_entry(it, struct xfer, lent_link);
+
+			if (x->owner != m)
+				continue;
+			if (x->lent_ns < oldest_ns) {
+				oldest_ns = x->lent_ns;
+				ret->out_device = (uint8_t)lane;
+			}
+			break; /* those behind it are younger */
+		}
+	if (oldest_ns != UINT64_MAX)
+		ret->out_ms = (uint32_t)MIN((e->now_ns - MIN(oldest_ns, e->now_ns)) / NS_PER_MS,
+					    UINT32_MAX);
+}
+
 static void put_move(struct engine *e, const struct record *r, struct wire_explain *ret)
 {
 	static const uint8_t kinds[] = { [MOVE_FILL] = EXPLAIN_FILL,
@@ -148,7 +171,7 @@ static void put_move(struct engine *e, const struct record *r, struct wire_expla
 					 [MOVE_COPY] = EXPLAIN_COPY };
 	const struct move *m;
 
-	ret->move_from = ret->move_to = DEVICE_NONE;
+	ret->move_from = ret->move_to = ret->out_device = DEVICE_NONE;
 	if (r->move == 0)
 		return;
 	m = move_get(e, r->move);
@@ -159,6 +182,7 @@ static void put_move(struct engine *e, const struct record *r, struct wire_expla
 	ret->move_pieces = m->pieces;
 	ret->move_done = m->done_pieces;
 	ret->move_ns = e->now_ns - MIN(m->begin_ns, e->now_ns);
+	put_out(e, m, ret);
 }
 
 static void put_pins(struct engine *e, uint32_t tensor, struct wire_explain *ret,

@@ -361,6 +361,30 @@ static void check_slabs(struct engine *e, struct sums *sums, uint8_t tier)
 		HOLDS(sums, SLAB_BACKED, backed == s->backed_bytes && backed <= s->limit_bytes);
 }
 
+/* Lanes have what was lent to them, in the order of time. */
+static void check_lent(struct engine *e)
+{
+	unsigned lent = 0;
+	struct list *it;
+
+	for (unsigned lane = 0; lane < ENGINE_DEVICES_MAX; lane++) {
+		uint64_t before_ns = 0;
+
+		list_for_each (it, &e->lent[lane]) {
+			const struct xfer *x = list_entry(it, struct xfer, lent_link);
+
+			ASSERT(x->lent && x->lent_ns >= before_ns);
+			if (before_ns == 0)
+				ASSERT(atomic_load(STAT(e, device[lane].oldest_ns)) == x->lent_ns);
+			before_ns = x->lent_ns;
+			lent++;
+		}
+		if (list_empty(&e->lent[lane]))
+			ASSERT(atomic_load(STAT(e, device[lane].oldest_ns)) == 0);
+	}
+	ASSERT(lent == e->in_flight);
+}
+
 /* Every xfer that was lent is out, once: those of moves, and of slabs where there are any. */
 static void check_flight(struct engine *e, struct sums *sums)
 {
@@ -374,6 +398,7 @@ static void check_flight(struct engine *e, struct sums *sums)
 	}
 	list_for_each (it, &e->moves)
 		moves += list_entry(it, struct move, link)->in_flight;
+	check_lent(e);
 	if (e->in_flight == 0 && lanes == 0 && moves == 0)
 		return;
 	HOLDS(sums, FLIGHT, lanes == e->in_flight);

@@ -101,12 +101,24 @@ static uint64_t rate_bytes(const struct xfer *x)
 	return x->op == XFER_PIN ? 0 : x->bytes;
 }
 
+/* The oldest that a lane has: what does not come back shows by it. */
+static void note_oldest(struct engine *e, uint8_t lane)
+{
+	const struct list *lent = &e->lent[lane];
+
+	stat_set(STAT(e, device[lane].oldest_ns),
+		 list_empty(lent) ? 0 : list_first(lent, struct xfer, lent_link)->lent_ns);
+}
+
 void xfer_lend(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
 
 	ASSERT(!x->lent);
 	x->lent = true;
+	x->lent_ns = MAX(e->now_ns, 1u);
+	list_push_back(&e->lent[d->lane], &x->lent_link);
+	note_oldest(e, d->lane);
 	if (d->flight == 0)
 		d->busy_since_ns = e->now_ns;
 	d->flight++;
@@ -146,6 +158,8 @@ void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 	struct device *d = &e->devices[device];
 
 	x->lent = false;
+	list_remove(&x->lent_link);
+	note_oldest(e, d->lane);
 	if (x->result == -ENODEV && device_kind(e, device) == TIER_KIND_HBM)
 		lost_device(e, device);
 	ASSERT(d->flight > 0 && e->in_flight > 0 && d->flight_bytes >= rate_bytes(x));

@@ -373,6 +373,7 @@ struct engine {
 	uint32_t move_room, move_free_hint;
 	struct list moves;
 	unsigned in_flight;
+	struct list lent[ENGINE_DEVICES_MAX]; /* struct xfer, of each lane, the oldest first */
 	struct piece *free_pieces;
 
 	struct block_map **maps; /* by record.map; 0 is not used */

@@ -58,7 +58,11 @@ struct wire_explain {
 	uint64_t move_ns; /* since it began */
 	char policy[16];  /* the class's, ends with NUL */
 	uint64_t steps;   /* iterations of its namespace so far */
-	uint64_t reserved;
+	/* Of the move's transfers the one that is out for longest: milliseconds, and whose lane has
+	 * it; 0xff: none is out. */
+	uint32_t out_ms;
+	uint8_t out_device;
+	uint8_t reserved[3];
 };
 static_assert(sizeof(struct wire_explain) == 128, "");
 

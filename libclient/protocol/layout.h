@@ -334,7 +334,7 @@ static_assert(sizeof(struct cq_entry) == 64, "");
 	X(SLAB_GONE, 18, "index: arena, offset: of a slab that this client has unmapped")          \
 	X(SLAB_KEPT, 19, "index: arena, offset: of a slab that it was to unmap and uses")          \
 	X(EXPLAIN, 20, "back: struct wire_explain + struct wire_pin (explain.h)")                  \
-	X(WAITS, 21,                                                                              \
+	X(WAITS, 21,                                                                               \
 	  "offset: where to begin; back: struct wire_wait + names, value: next, 0 = end")          \
 	X(QUOTAS, 22, "likewise; back: struct wire_quota + name (explain.h)")
 

@@ -4,11 +4,25 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 
 static uint64_t get(const _Atomic uint64_t *counter)
 {
 	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_relaxed);
 }
+
+/* How long ago; what is there and was just now is not none. */
+static uint64_t since(const _Atomic uint64_t *time_ns, uint64_t now_ns)
+{
+	uint64_t then = get(time_ns);
+
+	return then == 0 ? 0 : MAX(now_ns - MIN(then, now_ns), 1u);
+}
+
+/* A word of each kind. */
+#define READ_COUNTER(word) get(word)
+#define READ_GAUGE(word)   get(word)
+#define READ_SINCE(word)   since(word, ret->taken_ns)
 
 static void read_class(const struct stats_page *from, unsigned i, unsigned c, struct page_tier *ret)
 {
@@ -19,7 +33,7 @@ static void read_class(const struct stats_page *from, unsigned i, unsigned c, st
 
 static void read_tier(const struct stats_page *from, unsigned i, struct page *ret)
 {
-#define X(name, unit, kind, help) ret->tier[i].name = get(&from->tier[i].name);
+#define X(name, unit, kind, help) ret->tier[i].name = READ_##kind(&from->tier[i].name);
 	STATS_PER_TIER(X)
 #undef X
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
@@ -33,14 +47,14 @@ static void read_tier(const struct stats_page *from, unsigned i, struct page *re
 
 static void read_device(const struct stats_page *from, unsigned i, struct page *ret)
 {
-#define X(name, unit, kind, help) ret->device[i].name = get(&from->device[i].name);
+#define X(name, unit, kind, help) ret->device[i].name = READ_##kind(&from->device[i].name);
 	STATS_PER_DEVICE(X)
 #undef X
 }
 
 static void read_all(const struct stats_page *from, struct page *ret)
 {
-#define X(name, unit, kind, help) ret->name = get(&from->name);
+#define X(name, unit, kind, help) ret->name = READ_##kind(&from->name);
 	STATS_SCALARS(X)
 #undef X
 	for (unsigned i = 0; i < STATS_TIERS; i++)
@@ -53,8 +67,8 @@ static void read_all(const struct stats_page *from, struct page *ret)
 
 void page_read(const struct stats_page *from, struct page *ret)
 {
-	read_all(from, ret);
 	ret->taken_ns = clock_now_ns();
+	read_all(from, ret);
 	/* Written once, before the first client came. */
 	memcpy(ret->chosen, from->chosen, sizeof(ret->chosen));
 	for (size_t i = 0; i < sizeof(ret->chosen) / sizeof(ret->chosen[0]); i++)

@@ -24,7 +24,7 @@ struct page_device {
 };
 
 struct page {
-	uint64_t taken_ns; /* by the monotonic clock */
+	uint64_t taken_ns; /* by the monotonic clock; of kind SINCE there are ages */
 #define X(name, unit, kind, help) uint64_t name;
 	STATS_SCALARS(X)
 #undef X

@@ -15,9 +15,11 @@
 #define STATS_CLASSES 5
 #define STATS_DEVICES 16 /* as many as an engine has */
 
-/* Scalars: X(name, "unit", COUNTER, "help"). A new counter is one row. */
+/* Scalars: X(name, "unit", COUNTER, "help"). A new counter is one row. A COUNTER grows only, a
+ * GAUGE does not; of SINCE the page has the time by the monotonic clock, 0: none, and page_read()
+ * makes of it how long ago that was, so that it is true also while the daemon sleeps. */
 #define STATS_SCALARS(X)                                                                         \
-	X(uptime_ns, "ns", GAUGE, "since the daemon began to serve")                             \
+	X(uptime_ns, "ns", SINCE, "since the daemon began to serve")                             \
 	X(clients, "clients", GAUGE, "connected now")                                            \
 	X(tensors, "tensors", GAUGE, "existing now")                                             \
 	X(committed_bytes, "bytes", GAUGE,                                                       \
@@ -80,7 +82,8 @@
 	X(out_bytes, "bytes", COUNTER, "that its lane has read")                                \
 	X(flight, "transfers", GAUGE, "that its lane has now")                                  \
 	X(flight_bytes, "bytes", GAUGE, "of those")                                             \
-	X(busy_ns, "ns", COUNTER, "with at least one of them")
+	X(busy_ns, "ns", COUNTER, "with at least one of them")                                  \
+	X(oldest_ns, "ns", SINCE, "since the first of those was given to the lane, 0: none")
 
 struct stats_page {
 	uint32_t magic;

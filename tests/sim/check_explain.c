@@ -342,10 +342,48 @@ START_TEST(lanes_count_what_they_carry)
 }
 END_TEST
 
+static uint64_t oldest_of(const struct rig *r, unsigned device)
+{
+	return atomic_load(&r->world.stats->device[device].oldest_ns);
+}
+
+/* Of device 0, hbm, 1, dram, and 2, nvme: what does not come back is seen, and for how long. */
+START_TEST(what_is_long_out_is_told_with_its_lane)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle a = rig_create_filled(r, 0, 'a'), b = rig_create_filled(r, 0, 'b');
+	uint64_t first_ns;
+
+	rig_settle(r, 10);
+	explain(r, a);
+	ck_assert_uint_eq(told.x.out_device, 0xff);
+	ck_assert_uint_eq(oldest_of(r, 0), 0);
+	rig_acquire(r, 1, 4, a, 0, ACCESS_READ, ENGINE_NEVER);
+	first_ns = r->world.now_ns;
+	ck_assert_uint_eq(oldest_of(r, 0), first_ns);
+	world_turn(&r->world, 3 * NS_PER_S);
+	rig_acquire(r, 2, 5, b, 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_uint_eq(oldest_of(r, 0), first_ns);
+	ck_assert_uint_eq(oldest_of(r, 2), 0);
+	ck_assert_uint_ne(explain(r, a) & EXPLAIN_MOVING, 0);
+	ck_assert_uint_eq(told.x.out_device, 0);
+	ck_assert_uint_eq(told.x.out_ms, 3000);
+	explain(r, b);
+	ck_assert_uint_eq(told.x.out_device, 0);
+	ck_assert_uint_eq(told.x.out_ms, 0);
+	ck_assert_int_eq(rig_wait(r, 1, 4, 1000), 0);
+	ck_assert_int_eq(rig_wait(r, 2, 5, 1000), 0);
+	rig_settle(r, 10);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_uint_eq(oldest_of(r, i), 0);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("explain", a_pin_is_told_with_its_process_and_its_age,
 	  ranks_that_step_together_are_one_step, what_was_just_written_is_stored_at_the_front_alone,
 	  what_was_flushed_is_clean_and_what_was_hinted_goes_first,
 	  who_waits_is_told_with_what_is_in_the_way,
 	  an_answer_is_short_however_many_clients_there_are, who_waits_for_room_says_so,
 	  hints_of_another_user_are_refused, a_peak_keeps_what_was_there,
-	  lanes_count_what_they_carry)
+	  lanes_count_what_they_carry, what_is_long_out_is_told_with_its_lane)

@@ -252,6 +252,7 @@ static void check_row(const char *group, const char *name, bool counter)
 
 #define COUNTER true
 #define GAUGE   false
+#define SINCE   false
 
 START_TEST(every_counter_is_served_in_the_format)
 {
@@ -398,6 +399,5 @@ START_TEST(the_dashboard_asks_for_what_is_served)
 END_TEST
 
 UNIT_MAIN("metrics", every_counter_is_served_in_the_format, a_domain_may_have_any_name,
-	  only_get_of_metrics_is_answered,
-	  silent_connections_are_few_and_short, a_port_that_is_taken_is_said,
-	  the_dashboard_asks_for_what_is_served)
+	  only_get_of_metrics_is_answered, silent_connections_are_few_and_short,
+	  a_port_that_is_taken_is_said, the_dashboard_asks_for_what_is_served)

@@ -146,6 +146,43 @@ START_TEST(top_goes_on_until_it_is_ended)
 }
 END_TEST
 
+#define CONFIG_HANGS                               \
+	"tensors: 4Ki\n"                           \
+	"tiers:\n"                                 \
+	"  dram: {size: 16MiB, huge_pages: off}\n" \
+	"  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB, fault: {lost: 100%}}\n"
+
+/* What it was given never comes back. */
+START_TEST(a_device_that_hangs_is_seen)
+{
+	const char *nvme;
+	double age_ns = 0;
+	tierd_tensor h;
+
+	system_start(s, CONFIG_HANGS);
+	connect_as("job");
+	h = make_named("stuck", MIB(1));
+	fill(h, TIERD_HOST, 1);
+	ck_assert_int_eq(tierd_evict(t, &h, 1), 0);
+	do
+		ck_assert_int_eq(TIERCTL(s->socket, "--json", "why", "stuck"), 0);
+	while (strstr(tierctl_said, "\"out_at\":\"nvme0\"") == NULL);
+	usleep(20000);
+	ck_assert_int_eq(TIERCTL(s->socket, "why", "stuck"), 0);
+	ck_assert(tierctl_says("nvme0 has had one of its transfers for "));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "status", "--interval", "0"), 0);
+	nvme = strstr(tierctl_said, "{\"name\":\"nvme0\"");
+	ck_assert_ptr_nonnull(nvme);
+	nvme = strstr(nvme, "\"oldest_ns\":");
+	ck_assert_ptr_nonnull(nvme);
+	ck_assert_int_eq(sscanf(nvme, "\"oldest_ns\":%lf", &age_ns), 1);
+	ck_assert_double_ge(age_ns, 20e6);
+	ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	ck_assert(tierctl_says("oldest"));
+	end();
+}
+END_TEST
+
 /* ---- leaks ---- */
 
 static _Atomic bool job_ends;
@@ -311,6 +348,7 @@ START_TEST(a_daemon_is_dumpable_only_where_that_is_configured)
 END_TEST
 
 UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_waits_for_whom,
-	  top_goes_on_until_it_is_ended, leaks_finds_what_was_planted_and_nothing_else,
+	  top_goes_on_until_it_is_ended, a_device_that_hangs_is_seen,
+	  leaks_finds_what_was_planted_and_nothing_else,
 	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
 	  a_daemon_is_dumpable_only_where_that_is_configured)

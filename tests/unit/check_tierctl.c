@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "libclient/protocol/explain.h"
 #include "tests/unit/fake_daemon.h"
@@ -467,6 +468,43 @@ START_TEST(status_shows_bytes_rates_and_stalls)
 }
 END_TEST
 
+/* Of a daemon that sleeps, too: the page has when it was, not how long ago. */
+static void run_hung(struct arguments *a)
+{
+	uint64_t now_ns = clock_now_ns();
+	struct fake f;
+	off_t bytes;
+
+	start(&f, a, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		atomic_store(&f.stats->device[i].limit_bytes, GIB(1));
+		snprintf(f.stats->chosen[i], sizeof(f.stats->chosen[i]), "nvme%u: direct", i);
+	}
+	atomic_store(&f.stats->uptime_ns, now_ns - 3600 * NS_PER_S);
+	atomic_store(&f.stats->device[1].oldest_ns, now_ns - 31 * NS_PER_S);
+	atomic_store(&f.stats->device[2].oldest_ns, now_ns + 3600 * NS_PER_S);
+	ck_assert_int_eq(run(top_run, a, &bytes), STATUS_OK);
+	fake_stop(&f);
+}
+
+START_TEST(a_lane_that_hangs_is_named_with_its_time)
+{
+	struct arguments a = { .once = "", .interval = "0.05" };
+	const char *hangs;
+
+	run_hung(&a);
+	ck_assert_ptr_nonnull(strstr(output, "tierd up 1 h 0 min"));
+	hangs = strstr(output, " s does it hang?\n");
+	ck_assert_ptr_nonnull(hangs);
+	ck_assert_ptr_null(strstr(hangs + 17, "hang?"));
+	a.json = "";
+	run_hung(&a);
+	ck_assert_ptr_nonnull(strstr(output, "\"busy_ns\":0,\"oldest_ns\":0}"));
+	ck_assert_ptr_nonnull(strstr(output, "\"busy_ns\":0,\"oldest_ns\":31"));
+	ck_assert_ptr_nonnull(strstr(output, "\"busy_ns\":0,\"oldest_ns\":1}"));
+}
+END_TEST
+
 START_TEST(status_without_rates_and_with_every_counter)
 {
 	struct arguments a = { .interval = "0", .all = "" };
@@ -503,5 +541,6 @@ UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  a_million_tensors_are_listed_in_five_seconds, show_finds_names_and_handles,
 	  why_says_who_pins_it, top_names_who_waits_and_steers_no_terminal,
 	  answers_that_cannot_be_are_errors, show_says_in_json_why_it_failed,
-	  status_shows_bytes_rates_and_stalls, status_without_rates_and_with_every_counter,
-	  a_dead_daemon_is_an_error_and_no_hang, counters_of_another_minor_are_not_shown)
+	  status_shows_bytes_rates_and_stalls, a_lane_that_hangs_is_named_with_its_time,
+	  status_without_rates_and_with_every_counter, a_dead_daemon_is_an_error_and_no_hang,
+	  counters_of_another_minor_are_not_shown)

@@ -43,9 +43,10 @@ const struct command command_all[] = {
 	  "--json, one object a line. In a bar P, G, O, A and X are valid bytes of parameters,\n"
 	  "gradients, optimizer state, activations and the rest, + is taken and not valid yet, .\n"
 	  "is free memory, and a blank has no memory yet. Rates are bytes a second; \"in\" is\n"
-	  "what the lane has written to its device, \"queue\" transfers that it has now. A\n"
-	  "second of stall a second is one client that waits all the time. Times in ns with\n"
-	  "--json, all else in bytes.",
+	  "what the lane has written to its device, \"queue\" transfers that it has now, and\n"
+	  "\"oldest\" for how long it has had the first of them: a device that answers no more\n"
+	  "shows by it. A second of stall a second is one client that waits all the time. Times\n"
+	  "in ns with --json, all else in bytes.",
 	  OPTION_I | OPTION_O, top_run },
 	{ "leaks", NULL, "tensors that stay pinned, and bytes that grow, step after step",
 	  "Waits until each job that calls tierd_step() has ended --steps iterations, --timeout\n"

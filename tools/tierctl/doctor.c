@@ -70,12 +70,28 @@ static void configuration(struct doctor *d)
 	doctor_say(d, DOCTOR_OK, "configuration", "", "%s: valid", file);
 }
 
+static void say_device(struct doctor *d, unsigned i)
+{
+	const struct page_device *p = &d->page.device[i];
+	char out[TEXT_ROOM];
+
+	if (p->lost)
+		doctor_say(d, DOCTOR_FAIL, "device",
+			   "a gpu that was lost comes back when tierd is started again",
+			   "%s; it was lost", d->page.chosen[i]);
+	else if (p->oldest_ns >= TEXT_HANGS_NS)
+		doctor_say(d, DOCTOR_WARN, "device",
+			   "the kernel's log says what became of the device",
+			   "%s; it has had a transfer for %s", d->page.chosen[i],
+			   text_duration(p->oldest_ns, out));
+	else
+		doctor_say(d, DOCTOR_OK, "device", "", "%s", d->page.chosen[i]);
+}
+
 static void say_chosen(struct doctor *d)
 {
 	for (unsigned i = 0; i < STATS_DEVICES && page_device_bytes(&d->page, i) > 0; i++)
-		doctor_say(d, d->page.device[i].lost ? DOCTOR_FAIL : DOCTOR_OK, "device",
-			   "a gpu that was lost comes back when tierd is started again", "%s%s",
-			   d->page.chosen[i], d->page.device[i].lost ? "; it was lost" : "");
+		say_device(d, i);
 }
 
 /* Where the configuration says that it is, unless the caller says another. */

@@ -7,7 +7,12 @@
 
 #include <stdint.h>
 
+#include "base/compiler.h"
+
 #define TEXT_ROOM 32
+
+/* A transfer that a lane has had for longer is told of: no device that works takes so long. */
+#define TEXT_HANGS_NS (10 * NS_PER_S)
 
 extern const char *const text_tiers[];   /* hbm dram nvme */
 extern const char *const text_classes[]; /* of enum tierd_class */

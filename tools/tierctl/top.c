@@ -123,15 +123,16 @@ static void text_lane(const struct sample *s, unsigned i)
 	printf("%*s", n < 10 ? 10 - (int)n : 0, "");
 	printf(" %12s", text_bytes(whole_of(sample_rate(s, a->in_bytes, b->in_bytes)), text));
 	printf(" %12s", text_bytes(whole_of(sample_rate(s, a->out_bytes, b->out_bytes)), text));
-	printf(" %7" PRIu64 " %10s %5.0f%%%s\n", b->flight, text_bytes(b->flight_bytes, text),
-	       MIN(100.0, sample_rate(s, a->busy_ns, b->busy_ns) * 100 / NS_PER_S),
-	       b->lost ? " lost" : "");
+	printf(" %7" PRIu64 " %10s %5.0f%%", b->flight, text_bytes(b->flight_bytes, text),
+	       MIN(100.0, sample_rate(s, a->busy_ns, b->busy_ns) * 100 / NS_PER_S));
+	printf(" %9s%s%s\n", b->oldest_ns > 0 ? text_duration(b->oldest_ns, text) : "-",
+	       b->oldest_ns >= TEXT_HANGS_NS ? " does it hang?" : "", b->lost ? " lost" : "");
 }
 
 static void text_lanes(const struct sample *s)
 {
-	printf("\n%-10s %12s %12s %7s %10s %6s\n", "lane", "in/s", "out/s", "queue", "bytes",
-	       "busy");
+	printf("\n%-10s %12s %12s %7s %10s %6s %9s\n", "lane", "in/s", "out/s", "queue", "bytes",
+	       "busy", "oldest");
 	for (unsigned i = 0; i < STATS_DEVICES; i++)
 		if (s->last.device[i].limit_bytes > 0)
 			text_lane(s, i);

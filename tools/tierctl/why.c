@@ -111,6 +111,13 @@ static void text_move(const struct why *w)
 	text_device(w, w->x.move_to);
 	printf(", %" PRIu32 " of %" PRIu32 " pieces, for %s\n", w->x.move_done, w->x.move_pieces,
 	       text_duration(w->x.move_ns, since));
+	if (w->x.out_device == 0xff)
+		return;
+	printf("%-10s ", "");
+	text_device(w, w->x.out_device);
+	printf(" has had one of its transfers for %s%s\n",
+	       text_duration((uint64_t)w->x.out_ms * NS_PER_MS, since),
+	       w->x.out_ms >= TEXT_HANGS_NS / NS_PER_MS ? ": does it hang?" : "");
 }
 
 static void text_clients(const struct why *w)
@@ -177,6 +184,8 @@ static void put_move(struct json *j, const struct why *w)
 	json_u64(j, "pieces", w->x.move_pieces);
 	json_u64(j, "done", w->x.move_done);
 	json_u64(j, "since_ns", w->x.move_ns);
+	put_device(j, "out_at", w, w->x.out_device);
+	json_u64(j, "out_ns", (uint64_t)w->x.out_ms * NS_PER_MS);
 	json_close(j, '}');
 }
 
