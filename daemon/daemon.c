@@ -330,8 +330,7 @@ static int server_open(struct daemon *d, struct err *err)
 					.clients_max = d->settings->max_clients,
 					.clients_per_uid_max = d->settings->max_clients_per_uid,
 					.cuts_off = d->settings->excess.then != EXCESS_TELL,
-					.terminates =
-						d->settings->excess.then == EXCESS_TERMINATE,
+					.terminates = d->settings->excess.then == EXCESS_TERMINATE,
 					.loop = d->loop,
 					.domains = d->served,
 					.domain_count = d->domains,

@@ -123,7 +123,7 @@ struct device {
 	bool wants_room; /* with quotas: somebody in the queue waits for what others have */
 	uint32_t witness, witness_holder; /* deadlock.c: a pin of one who does not wait */
 	bool outside; /* and while it looks: one was found, and less will wait, not more */
-	bool look; /* since the queue was looked at, something has changed that may help it */
+	bool look;    /* since the queue was looked at, something has changed that may help it */
 	uint64_t wanted_bytes;   /* room that moves from above would like */
 	uint64_t leaving_bytes;  /* of running cleans that end in a drop */
 	unsigned compacting;     /* running compactions */
@@ -166,7 +166,7 @@ struct holder {
 	const struct access_log *logs; /* of its threads; log_count 0: it is not known */
 	uint32_t log_count;
 	bool waits, holds;               /* deadlock.c, while it looks */
-	uint64_t pinned_bytes;           /* likewise excess.c */
+	uint64_t pinned_bytes;           /* excess.c or crowd.c, likewise */
 	struct fence_pool *pool;         /* fence.c; NULL until the first is handed out */
 	struct list granted;             /* requests that were answered and store a fence yet */
 	uint32_t deferred_used;          /* bits: rings that ever had an entry */
@@ -400,7 +400,7 @@ struct engine {
 	uint64_t lost_at_ns;
 	uint64_t excess_at_ns; /* excess.c: when to look again */
 	uint64_t now_ns;       /* of the call that is running */
-	bool again;       /* something has changed: queues are looked at before the call returns */
+	bool again; /* something has changed: queues are looked at before the call returns */
 	uint64_t judge_looks, judge_at_ns; /* tensors that it looked at, and when it may again */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
 	bool asked_fully; /* the last look for victims left nobody out */

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "daemon/engine/crowd.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/request.h"
 
@@ -21,15 +22,6 @@ static const struct item *first_missing(const struct request *q)
 		if (!q->items[i].ready)
 			return &q->items[i];
 	return q->n > 0 ? &q->items[0] : NULL;
-}
-
-static enum wait_reason reason_of(const struct request *q, int blocker_pid)
-{
-	if (q->state == REQUEST_BLOCKED)
-		return WAIT_FOR_OTHERS;
-	if (blocker_pid > 0)
-		return WAIT_FOR_PIN;
-	return q->state == REQUEST_QUEUED ? WAIT_FOR_ROOM : WAIT_FOR_MOVE;
 }
 
 static uint8_t place_of(const struct engine *e, const struct request *q)
@@ -73,24 +65,52 @@ static const char *put_tensor(struct engine *e, const struct request *q, struct 
 struct answer {
 	char *to;
 	size_t room, used, looked;
+	struct crowd crowd;
 };
 
-static bool put_wait(struct engine *e, const struct request *q, struct answer *a)
+/* It waits for room: because its namespace has all that it may, or because all have; and who pins
+ * most of that. */
+static enum wait_reason put_room(struct engine *e, struct request *q, struct crowd *crowd,
+				 struct wire_wait *w)
+{
+	const struct account *limited = NULL;
+	uint64_t over;
+
+	if (request_is_live(e, q))
+		limited = quota_limits(e, q, &over);
+	crowd_find(e, q->device, limited, crowd);
+	w->blocker_pid = (uint32_t)crowd->pid;
+	w->blocker_kib = (uint32_t)MIN(crowd->bytes / 1024, UINT32_MAX);
+	return limited != NULL ? WAIT_FOR_QUOTA : WAIT_FOR_ROOM;
+}
+
+static enum wait_reason put_reason(struct engine *e, struct request *q, struct crowd *crowd,
+				   struct wire_wait *w)
+{
+	int pid = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
+
+	w->blocker_pid = (uint32_t)pid;
+	if (q->state == REQUEST_BLOCKED)
+		return WAIT_FOR_OTHERS;
+	if (pid > 0)
+		return WAIT_FOR_PIN;
+	return q->state == REQUEST_QUEUED ? put_room(e, q, crowd, w) : WAIT_FOR_MOVE;
+}
+
+static bool put_wait(struct engine *e, struct request *q, struct answer *a)
 {
 	const char *of_client = e->name_spaces[q->holder->name_space].name, *of_tensor, *name;
-	int blocker = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
 	struct wire_wait w = { .pid = (uint32_t)q->holder->pid,
 			       .client = q->holder->id,
 			       .kind = (uint8_t)q->kind,
-			       .reason = (uint8_t)reason_of(q, blocker),
 			       .place = place_of(e, q),
 			       .access = q->access,
 			       .tensors = (uint32_t)q->n,
-			       .blocker_pid = (uint32_t)blocker,
 			       .since_ns = e->now_ns - MIN(q->begin_ns, e->now_ns),
 			       .device = DEVICE_NONE,
 			       .client_space_bytes = (uint8_t)strlen(of_client) };
 
+	w.reason = (uint8_t)put_reason(e, q, &a->crowd, &w);
 	if (q->device != DEVICE_NONE)
 		w.device = e->devices[q->device].lane;
 	name = put_tensor(e, q, &w, &of_tensor);
@@ -125,7 +145,7 @@ static bool put_holder(struct engine *e, const struct holder *h, uint32_t *told,
 size_t engine_waits(struct engine *e, uint64_t from, void *to, size_t room, uint64_t now_ns,
 		    uint64_t *next)
 {
-	struct answer a = { .to = to, .room = room };
+	struct answer a = { .to = to, .room = room, .crowd.looks = LOOKED_MAX };
 	uint32_t told = AT_TOLD(from);
 
 	static_assert((int)REQUEST_ACQUIRE == WAIT_ACQUIRE && (int)REQUEST_COPY == WAIT_COPY &&

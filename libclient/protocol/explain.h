@@ -93,12 +93,14 @@ struct wire_wait {
 	uint8_t place, access;
 	uint32_t index, generation; /* 0: of no tensor */
 	uint32_t tensors;           /* of the request */
-	uint32_t blocker_pid;       /* whose pin is in the way, 0: nobody's */
+	uint32_t blocker_pid;       /* whose pins are in the way, 0: nobody's */
 	uint64_t since_ns;
 	uint64_t tensor_bytes; /* of that tensor */
 	uint8_t device;        /* where to, an index of the stats page; 0xff: none */
 	uint8_t name_bytes, name_space_bytes, client_space_bytes;
-	uint32_t reserved0;
+	/* Where it waits for room, the blocker is the client that pins most of it there (for QUOTA,
+	 * of what is that namespace's): so many KiB, UINT32_MAX: that or more. */
+	uint32_t blocker_kib;
 };
 static_assert(sizeof(struct wire_wait) == 56, "");
 
@@ -109,7 +111,8 @@ enum wait_kind { WAIT_ACQUIRE = 0, WAIT_COPY = 1, WAIT_FLUSH = 2, WAIT_KINDS };
 	X(OTHERS, 0, "an earlier request wants it elsewhere") \
 	X(ROOM, 1, "room")                                    \
 	X(MOVE, 2, "bytes on their way")                      \
-	X(PIN, 3, "a pin elsewhere")
+	X(PIN, 3, "a pin elsewhere")                          \
+	X(QUOTA, 4, "room within what its namespace may have")
 
 enum wait_reason {
 #define X(name, number, text) WAIT_FOR_##name = number,

@@ -269,8 +269,52 @@ START_TEST(who_waits_for_room_says_so)
 	rig_acquire(r, 2, 4, c, HOST, ACCESS_WRITE, ENGINE_NEVER);
 	ck_assert_uint_eq(waits(r, 4096, &w), 1);
 	ck_assert_uint_eq(w.reason, WAIT_FOR_ROOM);
+	ck_assert_uint_gt(w.blocker_pid, 0);
+	ck_assert_uint_eq(w.blocker_kib, WORLD_DRAM / 2 / 1024);
 	rig_unpin(r, 1, b, ACCESS_WRITE);
 	ck_assert_int_eq(rig_wait(r, 2, 4, 1000), 0);
+	rig_close(r);
+}
+END_TEST
+
+/* Of the GPU most is free or another's: what is in the way is its own namespace's. */
+START_TEST(who_waits_for_its_quota_says_so_and_who_has_it)
+{
+	static const struct engine_quota quotas[] = {
+		{ .name = "a",
+		  .tier = { [TIER_KIND_HBM] = { 0, 4 * KIB(16) },
+			    [TIER_KIND_DRAM] = { 0, UINT64_MAX },
+			    [TIER_KIND_NVME] = { 0, UINT64_MAX } } },
+	};
+	struct rig *r = rig_open(
+		(struct world_shape){ .hbm = 1, .nvme = 2, .quotas = quotas, .quota_count = 1 });
+	struct wire_handle a[5], b[6];
+	struct wire_wait w;
+	uint32_t pid;
+
+	for (unsigned i = 0; i < 6; i++) {
+		b[i] = rig_create(r, 1, KIB(16));
+		rig_pin(r, 1, b[i], 0, ACCESS_WRITE);
+	}
+	for (unsigned i = 0; i < 5; i++)
+		a[i] = rig_create(r, 0, KIB(16));
+	for (unsigned i = 0; i < 4; i++)
+		rig_pin(r, 0, a[i], 0, ACCESS_WRITE);
+	explain(r, a[0]);
+	pid = told.pins[0].pid;
+	rig_acquire(r, 0, 2, a[4], 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 20), RIG_UNANSWERED);
+	ck_assert_uint_eq(waits(r, 4096, &w), 1);
+	ck_assert_uint_eq(w.reason, WAIT_FOR_QUOTA);
+	ck_assert_uint_eq(w.device, 0);
+	ck_assert_uint_eq(w.blocker_pid, pid);
+	ck_assert_uint_eq(w.blocker_kib, 4 * 16);
+	rig_unpin(r, 0, a[0], ACCESS_WRITE);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 100), 0);
+	for (unsigned i = 1; i < 4; i++)
+		rig_unpin(r, 0, a[i], ACCESS_WRITE);
+	for (unsigned i = 0; i < 6; i++)
+		rig_unpin(r, 1, b[i], ACCESS_WRITE);
 	rig_close(r);
 }
 END_TEST
@@ -385,5 +429,6 @@ UNIT_MAIN("explain", a_pin_is_told_with_its_process_and_its_age,
 	  what_was_flushed_is_clean_and_what_was_hinted_goes_first,
 	  who_waits_is_told_with_what_is_in_the_way,
 	  an_answer_is_short_however_many_clients_there_are, who_waits_for_room_says_so,
-	  hints_of_another_user_are_refused, a_peak_keeps_what_was_there,
-	  lanes_count_what_they_carry, what_is_long_out_is_told_with_its_lane)
+	  who_waits_for_its_quota_says_so_and_who_has_it, hints_of_another_user_are_refused,
+	  a_peak_keeps_what_was_there, lanes_count_what_they_carry,
+	  what_is_long_out_is_told_with_its_lane)

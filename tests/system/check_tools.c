@@ -123,6 +123,46 @@ START_TEST(top_shows_who_waits_for_whom)
 }
 END_TEST
 
+static void *ask_for_one_more(void *arg)
+{
+	tierd_tensor *h = arg;
+	struct tierd_view v;
+
+	ck_assert_int_eq(tierd_acquire(t, *h, TIERD_HOST, TIERD_READ, WAIT, &v), 0);
+	tierd_release(t, &v);
+	return NULL;
+}
+
+/* There is room, but not for that namespace; its own process has it. */
+START_TEST(top_shows_who_waits_for_its_quota)
+{
+	struct tierd_view v[4];
+	tierd_tensor h[5];
+	pthread_t asker;
+	char want[128];
+
+	system_start(s, CONFIG "namespaces: [{name: job, dram: {limit: 4MiB}}]\n");
+	connect_as("job");
+	for (unsigned i = 0; i < 5; i++)
+		h[i] = make(MIB(1));
+	for (unsigned i = 0; i < 4; i++)
+		v[i] = hold(h[i], TIERD_HOST, TIERD_WRITE);
+	ck_assert_int_eq(pthread_create(&asker, NULL, ask_for_one_more, &h[4]), 0);
+	do
+		ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	while (strstr(tierctl_said, "\n1 waiting") == NULL);
+	snprintf(want, sizeof(want),
+		 ": room within what its namespace may have of dram; process %d pins 4.0 MiB of "
+		 "that\n",
+		 (int)getpid());
+	ck_assert(tierctl_says(want));
+	for (unsigned i = 0; i < 4; i++)
+		tierd_release(t, &v[i]);
+	ck_assert_int_eq(pthread_join(asker, NULL), 0);
+	end();
+}
+END_TEST
+
 /* One line an interval, whole each, until nobody reads. */
 START_TEST(top_goes_on_until_it_is_ended)
 {
@@ -348,7 +388,7 @@ START_TEST(a_daemon_is_dumpable_only_where_that_is_configured)
 END_TEST
 
 UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_waits_for_whom,
-	  top_goes_on_until_it_is_ended, a_device_that_hangs_is_seen,
-	  leaks_finds_what_was_planted_and_nothing_else,
+	  top_shows_who_waits_for_its_quota, top_goes_on_until_it_is_ended,
+	  a_device_that_hangs_is_seen, leaks_finds_what_was_planted_and_nothing_else,
 	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
 	  a_daemon_is_dumpable_only_where_that_is_configured)

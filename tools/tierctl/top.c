@@ -160,7 +160,28 @@ static void text_place(uint8_t place)
 		printf(" gpu%-2u", place);
 }
 
-static void text_wait(const struct admin_wait *a)
+static bool for_room(const struct wire_wait *w)
+{
+	return w->reason == WAIT_FOR_ROOM || w->reason == WAIT_FOR_QUOTA;
+}
+
+/* Where, and who has most of it. */
+static void text_room(const struct wire_wait *w, const struct page *page)
+{
+	char bytes[TEXT_ROOM];
+
+	fputs(" of ", stdout);
+	json_plain(stdout, w->device < STATS_DEVICES ? page->chosen[w->device] : "?",
+		   w->device < STATS_DEVICES ? page_device_bytes(page, w->device) : 1);
+	if (w->blocker_pid > 0)
+		printf("; process %" PRIu32 " pins %s of %s", w->blocker_pid,
+		       text_bytes((uint64_t)w->blocker_kib * 1024, bytes),
+		       w->reason == WAIT_FOR_QUOTA ? "that" : "it");
+	else
+		fputs("; nobody pins any of it", stdout);
+}
+
+static void text_wait(const struct admin_wait *a, const struct page *page)
 {
 	const struct wire_wait *w = &a->wait;
 	char since[TEXT_ROOM];
@@ -177,8 +198,10 @@ static void text_wait(const struct admin_wait *a)
 	if (w->tensors > 1)
 		printf(" of %" PRIu32, w->tensors);
 	printf(": %s", reason_text(w));
-	if (w->blocker_pid > 0)
+	if (!for_room(w) && w->blocker_pid > 0)
 		printf(" of process %" PRIu32, w->blocker_pid);
+	if (for_room(w))
+		text_room(w, page);
 	putchar('\n');
 }
 
@@ -186,7 +209,7 @@ static void text_waits(const struct top *t)
 {
 	printf("\n%u waiting%s\n", t->waiting, t->waiting > 0 ? ": since, process, for what" : "");
 	for (unsigned i = 0; i < t->shown; i++)
-		text_wait(&t->waits[i]);
+		text_wait(&t->waits[i], &t->sample.last);
 	if (t->waiting > t->shown)
 		printf("and %u more\n", t->waiting - t->shown);
 }
@@ -228,6 +251,7 @@ static void put_wait(struct json *j, const struct admin_wait *a)
 	else
 		json_u64(j, "place", w->place);
 	json_u64(j, "blocker_pid", w->blocker_pid);
+	json_u64(j, "blocker_bytes", (uint64_t)w->blocker_kib * 1024);
 	json_close(j, '}');
 }
 
