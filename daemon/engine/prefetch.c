@@ -190,10 +190,11 @@ int engine_evict(struct engine *e, struct holder *h, const struct wire_handle *t
 	e->now_ns = now_ns;
 	for (size_t i = 0; i < n; i++) {
 		struct record *r;
-		int may = evict_check(e, h, &t[i], err);
+		/* That something has gone meanwhile hides no refusal. */
+		int may = evict_check(e, h, &t[i], rc == -EPERM ? NULL : err);
 
 		if (may < 0) {
-			rc = may;
+			rc = rc == -EPERM ? rc : may;
 			continue;
 		}
 		r = record_of(e, t[i].index);

@@ -322,7 +322,7 @@ END_TEST
 START_TEST(hints_of_another_user_are_refused)
 {
 	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
-	struct wire_handle t = rig_create_filled(r, 0, 'a');
+	struct wire_handle t = rig_create_filled(r, 0, 'a'), both[2];
 	static pin_slot pins[WORLD_TENSORS];
 	struct holder_tables tables = { .pins = pins, .uid = 4711 };
 	struct err err = ERR_INIT;
@@ -332,6 +332,14 @@ START_TEST(hints_of_another_user_are_refused)
 		engine_holder_add(r->world.engine, "else", 4, &tables, 99, &r->client[0], &h, &err),
 		0);
 	ck_assert_int_eq(engine_evict(r->world.engine, h, &t, 1, r->world.now_ns, &err), -EPERM);
+	/* Nor does one that has gone hide it, whichever comes first. */
+	for (unsigned i = 0; i < 2; i++) {
+		both[i] = t;
+		both[1 - i] = (struct wire_handle){ t.index, t.generation + 1 };
+		ck_assert_int_eq(engine_evict(r->world.engine, h, both, 2, r->world.now_ns, &err),
+				 -EPERM);
+		ck_assert_ptr_nonnull(strstr(err.text, "is of uid"));
+	}
 	ck_assert_uint_eq(explain(r, t) & EXPLAIN_TOLD, 0);
 	engine_holder_die(r->world.engine, h, r->world.now_ns);
 	rig_close(r);

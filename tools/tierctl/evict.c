@@ -18,6 +18,7 @@ struct picked {
 	tierd_tensor *tensors;
 	size_t count, room;
 	uint64_t bytes;
+	char refusal[600]; /* "": none */
 };
 
 static bool matches(const struct arguments *a, const struct tierd_info *i)
@@ -53,17 +54,22 @@ static int pick(void *ctx, const struct tierd_info *i)
 	return 0;
 }
 
-/* A batch is taken as far as it goes; one that was destroyed meanwhile is none any more. */
-static int hint(struct tierd *t, const struct picked *p)
+/* One that was destroyed meanwhile is none any more; what is another user's keeps none of the
+ * others from being told, and is said at the end. */
+static int hint(struct tierd *t, struct picked *p)
 {
 	int rc = 0;
 
-	for (size_t at = 0; at < p->count && (rc == 0 || rc == -ESTALE); at += TIERD_BATCH_MAX) {
+	for (size_t at = 0; at < p->count && rc == 0; at += TIERD_BATCH_MAX) {
 		size_t n = p->count - at;
 
 		rc = tierd_evict(t, p->tensors + at, n < TIERD_BATCH_MAX ? n : TIERD_BATCH_MAX);
+		if (rc == -EPERM)
+			snprintf(p->refusal, sizeof(p->refusal), "%s; the others were told",
+				 tierd_error(t));
+		rc = rc == -EPERM || rc == -ESTALE ? 0 : rc;
 	}
-	return rc == -ESTALE ? 0 : rc;
+	return rc;
 }
 
 static void say(const struct arguments *a, const struct picked *p)
@@ -99,6 +105,8 @@ static int run(const struct arguments *a, struct tierd *t, struct picked *p)
 		rc = hint(t, p);
 	if (rc < 0)
 		return command_failed(a, rc, tierd_error(t));
+	if (p->refusal[0] != '\0')
+		return command_failed(a, -EPERM, p->refusal);
 	say(a, p);
 	return STATUS_OK;
 }
