@@ -21,11 +21,19 @@
 
 /* ---- users ---------------------------------------------------------------------------------- */
 
+/* Of getpwnam() that found none: whether that may be another time. Services have many codes for a
+ * user that there is not; these are none of them. */
+static bool could_not_ask(int code)
+{
+	return code == EIO || code == EINTR || code == EAGAIN || code == EMFILE || code == ENFILE ||
+	       code == ENOMEM || code == ETIMEDOUT || code == ECONNREFUSED;
+}
+
 static int user_find(const char *user, uid_t *ret, struct err *err)
 {
-	char *end, room[4096];
+	const struct passwd *found;
 	unsigned long number;
-	struct passwd entry, *found = NULL;
+	char *end;
 
 	if (isdigit((unsigned char)user[0])) {
 		errno = 0;
@@ -35,9 +43,14 @@ static int user_find(const char *user, uid_t *ret, struct err *err)
 		*ret = (uid_t)number;
 		return 0;
 	}
-	if (getpwnam_r(user, &entry, room, sizeof(room), &found) != 0 || !found)
+	errno = 0;
+	found = getpwnam(user); /* at start there are no other threads */
+	if (!found && could_not_ask(errno))
+		return err_set(err, EAGAIN, "user '%s' cannot be looked up: %s", user,
+			       strerror(errno));
+	if (!found)
 		return err_set(err, EINVAL, "there is no user '%s' on this machine", user);
-	*ret = entry.pw_uid;
+	*ret = found->pw_uid;
 	return 0;
 }
 
@@ -50,7 +63,7 @@ static int users_find(struct domain *d, const struct config_list *list, struct e
 	if (!d->users)
 		return err_set(err, ENOMEM, "no memory");
 	for (size_t i = 0; rc == 0 && i < list->count; i++) {
-		uid_t uid;
+		uid_t uid = 0;
 
 		rc = user_find(users[i].user, &uid, err);
 		if (rc == 0 && domain_has_user(d, uid))

@@ -2,12 +2,14 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "config.h"
+#include "daemon/domain.h"
 #include "daemon/quotas.h"
 #include "daemon/settings.h"
 #include "daemon/share.h"
@@ -457,12 +459,46 @@ START_TEST(without_domains_one_has_everything)
 }
 END_TEST
 
+/* Stands before the one of the C library. */
+static int answer_errno;
+struct passwd *getpwnam(const char *name)
+{
+	errno = answer_errno;
+	return NULL;
+}
+
+/* Only the first may be another time, and whoever starts tierd goes by the code. */
+START_TEST(users_that_could_not_be_asked_for_are_not_said_to_be_none)
+{
+	static const struct {
+		int code, ret;
+		const char *says;
+	} answers[] = {
+		{ EIO, -EAGAIN, "domains[0].users: user 'joe' cannot be looked up: Input/output" },
+		{ ENFILE, -EAGAIN, "domains[0].users: user 'joe' cannot be looked up: Too many" },
+		{ 0, -EINVAL, "domains[0].users: there is no user 'joe'" },
+		{ ENOENT, -EINVAL, "domains[0].users: there is no user 'joe'" },
+	};
+
+	ck_assert_msg(load(SHARED "domains:\n" RED) == 0, "%s", err.text);
+	for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
+		answer_errno = answers[i].code;
+		ck_assert_ptr_null(domain_create(&s, 0, &err));
+		ck_assert_int_eq(err.code, answers[i].ret);
+		ck_assert_msg(strncmp(err.text, answers[i].says, strlen(answers[i].says)) == 0,
+			      "%s", err.text);
+	}
+	settings_free(&s);
+}
+END_TEST
+
 UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_full_configuration_arrives_whole, wrong_configurations_are_refused_by_name,
 	  a_socket_path_that_is_too_long_is_refused_at_once, staging_is_divided_without_rest,
 	  gpus_hand_to_each_other_through_staging,
 	  shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
+	  users_that_could_not_be_asked_for_are_not_said_to_be_none,
 	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
 	  quotas_are_bytes_of_the_tiers_there_are,
 	  what_is_printed_loads_to_the_same)
