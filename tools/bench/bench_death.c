@@ -35,7 +35,7 @@ struct death {
 	struct tierd *t;
 	tierd_tensor *tensors;
 	unsigned n;
-	uint64_t acquired_ns; /* when the waiter had it */
+	_Atomic uint64_t acquired_ns; /* when the waiter had it, or was told why not; 0: it waits */
 	int rc;
 };
 
@@ -139,9 +139,11 @@ static int one_round(struct death *d, unsigned pins, double *ret_us)
 	uint64_t before = misses(d), dead_ns;
 	pthread_t thread;
 
+	d->acquired_ns = 0;
 	if (pid < 0 || pthread_create(&thread, NULL, waiter, d) != 0)
 		return -EAGAIN;
-	while (misses(d) == before) /* until the daemon has the waiter's request */
+	/* Until the daemon has the waiter's request. */
+	while (misses(d) == before && d->acquired_ns == 0)
 		sched_yield();
 	dead_ns = kill_and_see(pid);
 	pthread_join(thread, NULL);
