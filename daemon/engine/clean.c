@@ -81,25 +81,11 @@ static int clean_begin(struct engine *e, uint32_t tensor, bool to_nvme)
 	return (r->sources & ~front_source(e, r) & wanted) != 0 ? -EALREADY : 0;
 }
 
-/* A write-back that failed is not tried again at once: the front stays, others are looked at, and
- * who waits for its room is told if nothing else makes any. */
-static int clean_failed(struct engine *e, uint32_t tensor, int result, const char *cause)
-{
-	struct device *d = &e->devices[record_of(e, tensor)->front];
-
-	d->clean_error = result;
-	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", cause);
-	request_backoff(e, tensor);
-	return result;
-}
-
+/* Nothing is wrong with the front: who waits for its room is told if nothing else makes any. */
 static int clean_without_memory(struct engine *e, uint32_t tensor)
 {
-	char text[TENSOR_TEXT_BYTES], cause[192];
-
-	snprintf(cause, sizeof(cause), "%.150s: no memory to write it back",
-		 tensor_text(e, tensor, text));
-	return clean_failed(e, tensor, -ENOMEM, cause);
+	e->devices[record_of(e, tensor)->front].clean_refused = true;
+	return -ENOMEM;
 }
 
 int move_clean(struct engine *e, uint32_t tensor, bool to_nvme, bool drop_after, uint8_t priority)
@@ -145,9 +131,20 @@ static void clean_give_target(struct engine *e, struct move *m)
 		replica_give(e, m->to, m->to_node);
 }
 
+/* A write-back that failed is not tried again at once: the front stays, others are looked at. */
+static void clean_failed(struct engine *e, struct move *m)
+{
+	struct device *d = &e->devices[record_of(e, m->tensor)->front];
+
+	d->clean_error = m->result;
+	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
+	request_backoff(e, m->tensor);
+}
+
 void move_clean_end(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
+	char text[TENSOR_TEXT_BYTES];
 	struct pins pins;
 
 	if (m->drop_after) {
@@ -159,7 +156,7 @@ void move_clean_end(struct engine *e, struct move *m)
 	if (m->result < 0 || m->stop || pins.write_pins > 0 || pins.written) {
 		clean_give_target(e, m);
 		if (m->result < 0)
-			clean_failed(e, m->tensor, m->result, m->cause);
+			clean_failed(e, m);
 		else
 			stat_add(STAT(e, cleans_void), 1);
 		return;
@@ -171,8 +168,10 @@ void move_clean_end(struct engine *e, struct move *m)
 		source_add(e, m->tensor, SOURCE_DRAM);
 	} else if (map_set(e, r, m->to_map) < 0) {
 		clean_give_target(e, m);
-		m->result = clean_without_memory(e, m->tensor);
-		snprintf(m->cause, sizeof(m->cause), "%s", e->devices[r->front].clean_cause);
+		m->result = -ENOMEM;
+		snprintf(m->cause, sizeof(m->cause), "%.150s: no memory for its map of blocks",
+			 tensor_text(e, m->tensor, text));
+		clean_failed(e, m);
 	} else {
 		source_add(e, m->tensor, SOURCE_NVME);
 	}

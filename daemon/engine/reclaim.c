@@ -373,6 +373,10 @@ static void give_up_if_broken(struct engine *e, struct request *q, uint8_t devic
 /* Then only pins are in the way, or a device that fails. */
 static void nobody_went(struct engine *e, struct request *q, uint8_t device)
 {
+	if (e->devices[device].clean_refused) {
+		request_finish(e, q, -ENOMEM, "no memory to write back what stands there");
+		return;
+	}
 	q->denied = e->asked_fully;
 	e->judge |= q->denied;
 	give_up_if_broken(e, q, device);
@@ -389,6 +393,12 @@ bool reclaim_more(struct engine *e, struct request *q, uint8_t device)
 		       (struct quota_demand){ .account = quota_of_request(e, q), .asks = true });
 }
 
+static void begin_to_look(struct engine *e, struct request *q, uint8_t device)
+{
+	q->denied = e->asked_fully = false;
+	e->devices[device].clean_refused = false;
+}
+
 /* Memory that may still come goes before anybody has to.
  * Where bytes are free but no window can be emptied (what stands in the best one has no hole to go
  * to), one victim more goes, wherever it stands: that is a hole for it. */
@@ -399,7 +409,7 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
-	q->denied = e->asked_fully = false;
+	begin_to_look(e, q, device);
 	if (slab_room_grow_head(e, q, device))
 		return;
 	if (free < bytes && slab_room_grow_any(e, device))
@@ -421,7 +431,7 @@ void reclaim_own(struct engine *e, struct request *q, const struct account *own,
 	struct quota_demand demand = { .account = own, .own = true };
 	bool moving;
 
-	q->denied = e->asked_fully = false;
+	begin_to_look(e, q, device);
 	moving = reclaim(e, device, bytes, demand);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);

@@ -187,7 +187,7 @@ START_TEST(who_waits_for_room_is_told_that_there_is_no_memory_to_make_it)
 	for (unsigned i = 0; i < ARRAY_SIZE(t) && rc == 0; i++)
 		rc = acquire(r, t[ARRAY_SIZE(t) - 1 - i], HOST, ACCESS_READ);
 	ck_assert_int_eq(rc, -ENOMEM);
-	ck_assert(says(r, "no memory to write it back"));
+	ck_assert(says(r, "no memory to write back"));
 	refuse(r, NULL);
 	rig_settle(r, 2000);
 	ck_assert_int_eq(acquire(r, t[ARRAY_SIZE(t) - 1], HOST, ACCESS_READ), 0);
