@@ -40,15 +40,14 @@ static void fd_close(int *fd)
 	*fd = -1;
 }
 
-struct connection *connection_create(struct server *server, int socket_fd, int pid_fd, uint32_t id)
+struct connection *connection_blank(void)
 {
-	struct connection *c = heap_zeros(1, sizeof(*c));
+	return heap_zeros(1, sizeof(struct connection));
+}
 
-	if (!c) {
-		fd_close(&socket_fd);
-		fd_close(&pid_fd);
-		return NULL;
-	}
+void connection_open(struct connection *c, struct server *server, int socket_fd, int pid_fd,
+		     uint32_t id)
+{
 	c->magic = CONNECTION_MAGIC;
 	list_init(&c->link);
 	c->server = server;
@@ -58,7 +57,6 @@ struct connection *connection_create(struct server *server, int socket_fd, int p
 	c->pid_fd = pid_fd;
 	c->doorbell_fd = -1;
 	c->control = (struct segment)SEGMENT_NONE;
-	return c;
 }
 
 /* Out of the loop, descriptors closed; the segment stays while the engine may look at it. */

@@ -61,8 +61,11 @@ struct connection {
 /* What its socket is watched for, beside room for what it is owed. */
 #define CONNECTION_EVENTS ((uint32_t)EPOLLIN | EPOLLRDHUP)
 
-/* Takes the descriptors over. NULL: no memory, they are closed. */
-struct connection *connection_create(struct server *server, int socket_fd, int pid_fd, uint32_t id);
+/* Memory for one, to be opened or given back by heap_free(). NULL: there is none. */
+struct connection *connection_blank(void);
+/* Takes the descriptors over. */
+void connection_open(struct connection *blank, struct server *server, int socket_fd, int pid_fd,
+		     uint32_t id);
 void connection_destroy(struct connection *c);
 
 /* Makes C and joins the engine: what an accepted hello needs before descriptors are sent. */

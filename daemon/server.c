@@ -37,7 +37,8 @@ struct server {
 	/* Given up to accept one more and tell it that descriptors ran out, which they may do even
 	 * within connections_max: others of the process and of the machine take some. */
 	int reserve_fd;
-	bool paused;               /* not accepting, until the reserve is back and that one gone */
+	struct connection *blank;  /* for who comes next: nobody is accepted without one */
+	bool paused;               /* not accepting, until both are back and that one gone */
 	uint64_t uses_ns, path_ns; /* when last looked at */
 	struct request_scratch scratch;
 };
@@ -120,15 +121,23 @@ static void connection_refuse(struct connection *c)
 	c->hello_deadline_ns = clock_now_ns() + REFUSED_LINGER_NS;
 }
 
+static void listener_pause(struct server *s)
+{
+	loop_remove(s->params.loop, &s->listener);
+	s->paused = true;
+}
+
 /* Into the loop and the list; on failure it is destroyed. */
 static struct connection *connection_enter(struct server *s, int socket_fd, const struct peer *peer)
 {
-	struct connection *c = connection_create(s, socket_fd, peer->pid_fd, ++s->next_id);
+	struct connection *c = s->blank;
 	struct err err = ERR_INIT;
 	int rc;
 
-	if (!c)
-		return NULL;
+	connection_open(c, s, socket_fd, peer->pid_fd, ++s->next_id);
+	s->blank = connection_blank();
+	if (!s->blank)
+		listener_pause(s);
 	c->pid = peer->pid;
 	c->uid = peer->uid;
 	c->socket.ready = socket_ready;
@@ -170,12 +179,6 @@ static void server_admit(struct server *s, int socket_fd)
 		connection_refuse(c);
 }
 
-static void listener_pause(struct server *s)
-{
-	loop_remove(s->params.loop, &s->listener);
-	s->paused = true;
-}
-
 /* Out of descriptors, or of those that are for clients: the reserve is given for one, who is told;
  * the others wait in the backlog until it is back. */
 static void server_admit_by_reserve(struct server *s)
@@ -202,7 +205,10 @@ static void listener_resume(struct server *s)
 
 	if (s->reserve_fd < 0)
 		s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (s->reserve_fd < 0 || !s->paused || connections_open(s) > s->params.connections_max)
+	if (!s->blank)
+		s->blank = connection_blank();
+	if (s->reserve_fd < 0 || !s->blank || !s->paused ||
+	    connections_open(s) > s->params.connections_max)
 		return;
 	if (loop_add(s->params.loop, &s->listener, s->rendezvous->listen_fd, EPOLLIN, &err) < 0)
 		log_error(SERVER, "new clients cannot connect: %s", err.text);
@@ -214,7 +220,7 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 {
 	struct server *s = container_of(source, struct server, listener);
 
-	for (unsigned i = 0; i < ACCEPTS_A_TURN; i++) {
+	for (unsigned i = 0; i < ACCEPTS_A_TURN && !s->paused; i++) {
 		bool full = connections_open(s) >= s->params.connections_max;
 		int fd = full ? -1 : accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -400,7 +406,8 @@ int server_create(const struct server_params *params, struct rendezvous *rendezv
 	s->rendezvous = rendezvous;
 	s->listener.fd = s->watch.fd = s->reserve_fd = -1;
 	list_init(&s->connections);
-	rc = server_listen(s, err);
+	s->blank = connection_blank();
+	rc = s->blank ? server_listen(s, err) : err_set(err, ENOMEM, "server: no memory");
 	if (rc < 0) {
 		server_destroy(s);
 		return rc;
@@ -432,6 +439,7 @@ void server_destroy(struct server *s)
 	loop_remove(s->params.loop, &s->watch);
 	if (s->reserve_fd >= 0)
 		close(s->reserve_fd);
+	heap_free(s->blank);
 	heap_free(s);
 }
 
