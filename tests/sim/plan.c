@@ -73,6 +73,20 @@ static void any_faults(uint64_t *state, enum tier_kind tier, struct fault_config
 	c->after = one_in(state, 2) ? 0 : draw(state, 100);
 }
 
+/* Copies inside a tier are few: now and then they alone are harmed, and often. */
+static void harm_copies(uint64_t *state, enum tier_kind tier, struct stepper_trouble *t)
+{
+	struct fault_config *c = &t->fault[tier];
+	enum fault_kind only;
+
+	do
+		only = 1 + (enum fault_kind)draw(state, FAULT_COUNT - 1);
+	while (!can_meet(only, tier) || (fault_rules[only].ops & FAULT_COPY) == 0);
+	*c = (struct fault_config){ .late_ns = 1 + draw(state, 200 * NS_PER_MS) };
+	c->share[only - 1] = 300 + (uint32_t)draw(state, 701);
+	t->harmed[tier] = FAULT_COPY;
+}
+
 static void any_trouble(uint64_t *state, struct stepper_trouble *t)
 {
 	t->crowded = one_in(state, 10);
@@ -92,6 +106,10 @@ static void any_trouble(uint64_t *state, struct stepper_trouble *t)
 		any_faults(state, TIER_KIND_HBM, &t->fault[TIER_KIND_HBM]);
 		any_faults(state, TIER_KIND_DRAM, &t->fault[TIER_KIND_DRAM]);
 		t->mapped_faults = true;
+		if (one_in(state, 4)) {
+			harm_copies(state, TIER_KIND_HBM, t);
+			harm_copies(state, TIER_KIND_DRAM, t);
+		}
 	}
 }
 
@@ -136,6 +154,7 @@ void plan_faults(const struct stepper_trouble *t, struct world *w)
 		bool nvme = kind == TIER_KIND_NVME;
 
 		at[kind] = t->fault[kind];
+		w->harmed[kind] = t->harmed[kind];
 		at[kind].seed = world_random(w);
 		if (nvme ? t->faults : t->mapped_faults) {
 			at[kind].read_error = MAX(at[kind].read_error, nvme ? 50u : 20u);

@@ -101,6 +101,7 @@ struct stepper_trouble {
 	bool flicker; /* a client raises and lowers reader's pins from another thread at any time */
 	/* Shares of these beside those that the flags above stand for. */
 	struct fault_config fault[TIER_KINDS];
+	uint32_t harmed[TIER_KINDS];  /* they meet these operations alone; 0: all */
 	struct fault_config memory;   /* share of the engine's allocations, */
 	const struct heap_site *only; /* or of those at one place */
 	unsigned models;              /* tensors at most; 0: MODELS */

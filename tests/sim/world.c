@@ -370,6 +370,9 @@ static struct fault_decision decide(struct world *w, const struct flight *f)
 	/* What a driver does behind its device is not harmed. */
 	if (f->decided || device->lost || f->x->op > XFER_BACK)
 		return d;
+	if ((w->harmed[device->tier.base.kind] & 1u << f->x->op) == 0 &&
+	    w->harmed[device->tier.base.kind] != 0)
+		return d;
 	d = fault_decide(&w->fault[f->device], f->x->op, f->x->op == XFER_SYNC ? 0 : f->x->bytes);
 	if (d.kind != FAULT_NONE)
 		coverage_fault(d.kind, device->tier.base.kind, f->x->op, d.error == 0 || d.after);

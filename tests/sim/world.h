@@ -81,7 +81,8 @@ struct world {
 	uint64_t now_ns, random;
 	struct fault_config fault_config[TIER_KINDS]; /* by seed; see tiers/fault.h */
 	struct fault_state fault[WORLD_DEVICES];
-	uint32_t fail_permille; /* of xfers of nvme */
+	uint32_t harmed[TIER_KINDS]; /* bits of operations, see tiers/fault.h; 0: all */
+	uint32_t fail_permille;      /* of xfers of nvme */
 	/* Of all slabs of an hbm device, and how often there is no memory though there should be.
 	 */
 	uint64_t physical_bytes;
