@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "base/compiler.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "config.h"
 #include "daemon/daemon.h"
@@ -167,19 +168,24 @@ static int serve(const struct settings *settings)
 {
 	struct err err = ERR_INIT;
 	struct daemon *daemon;
-	int rc;
+	int rc, status;
 
 	config_each_size(settings_rows, settings, say_size, NULL);
 	if (settings->core_dumps && prctl(PR_SET_DUMPABLE, 1) < 0) {
 		err_set(&err, errno, "prctl: %s", strerror(errno));
 		return failed(&err, STATUS_FAILED);
 	}
+	fault_heap(&settings->fault);
 	rc = daemon_create(settings, &daemon, &err);
-	if (rc < 0)
-		return failed(&err, status_of_start(rc));
-	rc = daemon_run(daemon, &err);
-	daemon_destroy(daemon);
-	return rc < 0 ? failed(&err, STATUS_FAILED) : STATUS_OK;
+	if (rc == 0) {
+		rc = daemon_run(daemon, &err);
+		daemon_destroy(daemon);
+		status = STATUS_FAILED;
+	} else {
+		status = status_of_start(rc);
+	}
+	fault_heap(NULL);
+	return rc < 0 ? failed(&err, status) : STATUS_OK;
 }
 
 static int run(const struct arguments *a)
@@ -199,6 +205,9 @@ static int run(const struct arguments *a)
 	else
 		status = serve(&settings);
 	settings_free(&settings);
+	if (heap_taken() > 0)
+		log_error(MAIN, "%llu blocks of memory were taken and not given back",
+			  (unsigned long long)heap_taken());
 	return status;
 }
 

@@ -272,6 +272,10 @@ const struct config_row settings_rows[] = {
 	  NULL, &quotas_sub },
 	{ "excess", CONFIG_MAP, AT(settings, excess), NULL, NULL, NULL, 0,
 	  "Of pins that keep others from what `namespaces` says is theirs.", NULL, &excess_sub },
+	{ "fault", CONFIG_MAP, AT(settings, fault), NULL, NULL, NULL,
+	  CONFIG_OPTIONAL | CONFIG_HIDDEN,
+	  "Refuses a share of tierd's own allocations: for tests, and to rehearse want of memory.",
+	  NULL, &fault_heap_sub },
 	CONFIG_END,
 };
 
@@ -504,6 +508,8 @@ static int settings_check(const struct settings *s, struct err *err)
 		rc = metrics_listen_check(&s->metrics, err);
 	if (rc == 0)
 		rc = quotas_check(s, err);
+	if (rc == 0)
+		rc = fault_heap_check(&s->fault, err);
 	return rc;
 }
 

@@ -42,6 +42,20 @@ const struct config_row fault_rows[] = {
 };
 const struct config_sub fault_sub = { .rows = fault_rows, .size = sizeof(struct fault_config) };
 
+static const struct config_row heap_rows[] = {
+	ROW("seed", seed, CONFIG_COUNT, "1", NULL, NULL,
+	    "Picks which allocations are refused; the same seed refuses the same ones."),
+	ROW("no_memory", no_memory, CONFIG_PERMILLE, "0%", "0%", "100%",
+	    "Share of tierd's own allocations that find no memory (ENOMEM)."),
+	ROW("after", after, CONFIG_COUNT, "0", NULL, NULL,
+	    "Allocations that are left alone before the first one that is refused."),
+	ROW("count", count, CONFIG_COUNT, "0", NULL, NULL,
+	    "Allocations that may be refused from then on; 0 is all."),
+	CONFIG_END
+};
+const struct config_sub fault_heap_sub = { .rows = heap_rows,
+					   .size = sizeof(struct fault_config) };
+
 const struct fault_rule fault_rules[FAULT_COUNT] = {
 #define X(name, key, ops, tiers, simulated, help) [FAULT_##name] = { #key, ops, tiers, simulated },
 	FAULT_KINDS(X)
@@ -200,6 +214,13 @@ int fault_check(const struct fault_config *c, enum tier_kind kind, bool slabs, s
 		return err_set(err, EINVAL, "fault.start: only nvme finds no room on a disk");
 	r = check_kinds(c, kind, slabs, err);
 	return r < 0 ? r : check_shares(c, err);
+}
+
+int fault_heap_check(const struct fault_config *c, struct err *err)
+{
+	if (c->presence.present && !harms(c))
+		return err_set(err, EINVAL, "fault: it says nothing that is to fail");
+	return 0;
 }
 
 int fault_starts(const struct fault_config *c, const char *name, struct err *err)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults by seed. One decision function serves three places: the `fault` backend, which stands
+ * Faults by seed. One decision function serves four places: the `fault` backend, which stands
  * around any tier and harms whole xfers, the seam under the nvme lane, which harms single
- * completions, and the world of the simulator. Decisions depend on the seed and the call's number
- * alone, so a run can be repeated. Lane thread, but for fault_wrap() and what checks and
- * tells a configuration.
+ * completions, the daemon's own allocations, and the world of the simulator. Decisions depend on
+ * the seed and the call's number alone, so a run can be repeated. Lane thread, but for
+ * fault_wrap(), fault_heap() and what checks and tells a configuration.
  */
 #ifndef TIERD_TIERS_FAULT_H
 #define TIERD_TIERS_FAULT_H
@@ -96,6 +96,14 @@ extern const struct config_sub fault_sub;
 			"that fails.",                                                      \
 		.sub = &fault_sub,                                                          \
 	}
+
+/* The map `fault:` of the daemon itself, of which the struct has only these members. */
+extern const struct config_sub fault_heap_sub;
+/* One that harms nothing: -EINVAL. */
+int fault_heap_check(const struct fault_config *config, struct err *err);
+/* From now on allocations (base/heap.h) of the whole process are refused as `config` says, which
+ * stays valid until this is called with NULL. C thread. */
+void fault_heap(const struct fault_config *config);
 
 /* What a tier of this kind cannot meet, shares beyond 100%, and a map that harms nothing: -EINVAL,
  * with the key. `slabs`: memory of the tier comes and goes. */

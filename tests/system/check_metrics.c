@@ -311,6 +311,32 @@ START_TEST(only_get_of_metrics_is_answered)
 }
 END_TEST
 
+/* All of a page or none of it. */
+START_TEST(without_memory_for_a_page_there_is_none)
+{
+	unsigned pages = 0, refusals = 0;
+
+	begin("fault: {no_memory: 50%, after: 200}\n");
+	ck_assert(!system_log_has(s, "(injected"));
+	for (unsigned i = 0; i < 400 && (pages < 3 || refusals < 3); i++) {
+		const char *body;
+		int status = request("GET", "/metrics", &body);
+
+		if (status == 503)
+			ck_assert_str_eq(body, "no memory\n");
+		else if (status == 200)
+			ck_assert_ptr_nonnull(strstr(body, "\n# TYPE tierd_tensors gauge\n"));
+		refusals += status == 503;
+		pages += status == 200;
+	}
+	ck_assert_uint_ge(pages, 3);
+	ck_assert_uint_ge(refusals, 3);
+	system_end(s);
+	ck_assert(!system_log_has(s, "taken and not given back"));
+	system_stop(s);
+}
+END_TEST
+
 /* Those that say nothing are few, and go after a while; tierd serves its own clients all the
  * time. */
 START_TEST(silent_connections_are_few_and_short)
@@ -399,5 +425,6 @@ START_TEST(the_dashboard_asks_for_what_is_served)
 END_TEST
 
 UNIT_MAIN("metrics", every_counter_is_served_in_the_format, a_domain_may_have_any_name,
-	  only_get_of_metrics_is_answered, silent_connections_are_few_and_short,
-	  a_port_that_is_taken_is_said, the_dashboard_asks_for_what_is_served)
+	  only_get_of_metrics_is_answered, without_memory_for_a_page_there_is_none,
+	  silent_connections_are_few_and_short, a_port_that_is_taken_is_said,
+	  the_dashboard_asks_for_what_is_served)

@@ -206,6 +206,8 @@ START_TEST(what_makes_no_sense_is_refused)
 	expect_end(FAULTY("no_memory: 1%"), 78, "fault.no_memory: nvme does not fail like that");
 	expect_end(FAULTY("read_error: 60%, short_read: 50%"), 78,
 		   "the shares of reads add up to 110.0%");
+	expect_end("tiers: {dram: {size: 4MiB}}\nfault: {after: 7}\n", 78,
+		   "fault: it says nothing that is to fail");
 	expect_end(FAULTY("seed: 7"), 78, "it says nothing that is to fail");
 }
 END_TEST
