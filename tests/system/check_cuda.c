@@ -220,8 +220,8 @@ static void must_wait_for_a_descriptor(struct tierd *waits)
 		      tierd_error(waits));
 }
 
-/* More slabs than there can be descriptors: those who wait are told, whoever has all there is is not
- * left waiting for itself, and when clients go the others get theirs. */
+/* More slabs than there can be descriptors: those who wait are told, whoever has all there is is
+ * not left waiting for itself, and when clients go the others get theirs. */
 START_TEST(a_slab_waits_for_a_descriptor_and_the_client_is_told)
 {
 	enum { CLIENTS = 128, COUNT = 120 };

@@ -525,6 +525,46 @@ START_TEST(an_idle_daemon_with_clients_does_not_run)
 }
 END_TEST
 
+#define REQUESTS 10u
+/* Naps of a millisecond for 100 ms after the last progress, and what a request itself takes. */
+#define TURNS_A_REQUEST 150u
+
+/* What a request costs in wake-ups is the same however long it is until the next one, and no lane
+ * that has nothing to do is woken for it. */
+static void requests_at(useconds_t interval_us)
+{
+	uint64_t switches, turns;
+	struct wire_handle t;
+	struct wire w;
+	char name[16];
+
+	system_start(s, SMALL);
+	ck_assert_int_eq(wire_open(s->socket, "steady", &w), 0);
+	usleep(300000);
+	switches = system_switches(s);
+	turns = atomic_load(&w.stats->turns);
+	for (unsigned i = 0; i < REQUESTS; i++) {
+		snprintf(name, sizeof(name), "t-%u", i);
+		ck_assert_int_eq(wire_create(&w, name, 4096, &t), 0);
+		usleep(interval_us);
+	}
+	turns = atomic_load(&w.stats->turns) - turns;
+	switches = system_switches(s) - switches;
+	ck_assert_uint_ge(turns, REQUESTS);
+	ck_assert_uint_le(turns, REQUESTS * TURNS_A_REQUEST);
+	/* The control thread's alone. */
+	ck_assert_uint_le(switches, turns + 8 + SYSTEM_FOREIGN_SWITCHES);
+	wire_close(&w);
+	system_stop(s);
+}
+
+START_TEST(ten_requests_a_second_cost_a_few_wake_ups_each)
+{
+	requests_at(100000);
+	requests_at(300000);
+}
+END_TEST
+
 UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
 	  clients_are_served_before_all_of_dram_is_there, a_stop_while_dram_is_taken_is_no_shortage,
 	  a_stop_during_the_start_leaves_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
@@ -534,4 +574,5 @@ UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
 	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
 	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,
 	  a_stopped_client_is_alive_and_keeps_its_pins, nobody_waits_for_a_writer_but_for_its_room,
-	  an_idle_daemon_with_clients_does_not_run)
+	  an_idle_daemon_with_clients_does_not_run,
+	  ten_requests_a_second_cost_a_few_wake_ups_each)

@@ -418,6 +418,8 @@ uint64_t system_switches(const struct system *s)
 	d = opendir(tasks);
 	ck_assert_ptr_nonnull(d);
 	while ((e = readdir(d)) != NULL) {
+		if (e->d_name[0] == '.')
+			continue; /* ".." has those of the first thread once more */
 		snprintf(path, sizeof(path), "%s/%s/status", tasks, e->d_name);
 		n += task_switches(path);
 	}
