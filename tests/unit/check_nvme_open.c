@@ -433,6 +433,63 @@ START_TEST(a_device_with_4096_byte_sectors_is_addressed_by_them)
 }
 END_TEST
 
+static bool mount_ext4(struct rig *rig, uint32_t sector, int *ret_fd)
+{
+	char device[64], command[192];
+
+	rig_init(rig);
+	*ret_fd = make_loop(rig, sector, device);
+	snprintf(command, sizeof(command),
+		 "PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -F %s >/dev/null 2>&1", device);
+	if (*ret_fd >= 0 && own_mounts() && system(command) == 0 &&
+	    mount(device, rig->folder, "ext4", 0, NULL) == 0)
+		return true;
+	rig_skip("no ext4 on a loop device can be had: %s", strerror(errno));
+	if (*ret_fd >= 0)
+		close(*ret_fd);
+	rig_end(rig);
+	return false;
+}
+
+static void every_length_comes_back(struct rig *rig)
+{
+	static const uint64_t lengths[] = { 1, 511, 512, 513, 4095, 4096, 4097, MIB(1) - 1 };
+	unsigned char *at = rig->host, *back = rig->host + MIB(1);
+	uint32_t crc;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(lengths); i++) {
+		rig_fill(at, lengths[i], i);
+		ck_assert_int_eq(rig_write(rig, MIB(1) + i * GRANULE, at, lengths[i], &crc), 0);
+		ck_assert_int_eq(rig_read(rig, MIB(1) + i * GRANULE, back, lengths[i], crc), 0);
+		ck_assert_int_eq(memcmp(at, back, lengths[i]), 0);
+	}
+}
+
+START_TEST(a_file_is_addressed_by_the_sectors_below_its_file_system)
+{
+	static const uint32_t sectors[] = { 4096, 512 };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(sectors); i++) {
+		const struct nvme *n;
+		struct rig rig;
+		int fd;
+
+		if (!mount_ext4(&rig, sectors[i], &fd))
+			return;
+		rig.config.options.direct = NVME_DIRECT_REQUIRE;
+		rig.config.path.size.bytes = MIB(16);
+		rig_start(&rig);
+		n = (struct nvme *)rig.tier;
+		ck_assert(n->file.direct && !n->file.device);
+		ck_assert_uint_eq(n->file.unit, sectors[i]);
+		every_length_comes_back(&rig);
+		rig_stop(&rig);
+		ck_assert_int_eq(umount(rig.folder), 0);
+		loop_end(&rig, fd);
+	}
+}
+END_TEST
+
 START_TEST(a_device_is_taken_once_and_its_ends_stay_as_they_were)
 {
 	unsigned char edge[GRANULE];
@@ -538,5 +595,6 @@ UNIT_MAIN("nvme_open", paths_that_cannot_be_used_are_refused_with_the_reason,
 	  tmpfs_takes_anything_and_is_given_4_kib, a_read_only_mount_is_refused,
 	  a_full_disk_fails_the_write_and_recovers, more_than_is_free_is_refused,
 	  a_device_with_4096_byte_sectors_is_addressed_by_them,
+	  a_file_is_addressed_by_the_sectors_below_its_file_system,
 	  a_device_is_taken_once_and_its_ends_stay_as_they_were,
 	  shares_of_a_device_stand_side_by_side, a_device_that_holds_something_is_refused_by_name)
