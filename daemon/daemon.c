@@ -258,21 +258,48 @@ static bool may_look(uid_t uid)
 	return uid == 0 || uid == geteuid();
 }
 
+/* As far as there is room for them. */
+static const char *domain_names(const struct daemon *d, char ret[160])
+{
+	size_t n = 0;
+
+	ret[0] = '\0';
+	for (unsigned i = 0; i < d->domains && n < 160; i++)
+		n += (size_t)snprintf(ret + n, 160 - n, "%s%s", i > 0 ? ", " : "",
+				      d->domain[i]->share.name);
+	return ret;
+}
+
+static void say_stranger(const struct daemon *d, uid_t uid, struct err *err)
+{
+	char names[160];
+
+	if (may_look(uid))
+		err_set(err, EACCES,
+			"uid %u is in no domain, and `strangers` are refused; `tierctl --domain` "
+			"looks at one of %s",
+			(unsigned)uid, domain_names(d, names));
+	else
+		err_set(err, EACCES, "uid %u is in no domain, and `strangers` are refused",
+			(unsigned)uid);
+}
+
 static struct server_domain *domain_of(void *ctx, uid_t uid, const char *name, struct err *err)
 {
 	const struct daemon *d = ctx;
 	struct domain *own = domain_of_user(d, uid), *asked = domain_named(d, name);
+	char names[160];
 
 	if (name[0] == '\0') {
 		if (!own)
-			err_set(err, EACCES, "uid %u is in no domain, and `strangers` are refused",
-				(unsigned)uid);
+			say_stranger(d, uid, err);
 		return own ? &own->served : NULL;
 	}
 	if (!may_look(uid) && (!asked || asked != own))
 		err_set(err, EACCES, "uid %u may not look at domain '%s'", (unsigned)uid, name);
 	else if (!asked)
-		err_set(err, ENOENT, "there is no domain '%s'", name);
+		err_set(err, ENOENT, "there is no domain '%s', but %s", name,
+			domain_names(d, names));
 	else
 		return &asked->served;
 	return NULL;

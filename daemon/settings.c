@@ -194,7 +194,8 @@ static const struct config_row domain_rows[] = {
 	  "`default`.",
 	  NULL, NULL },
 	{ "users", CONFIG_LIST, AT(settings_domain, users), NULL, "1", "256", CONFIG_REQUIRED,
-	  "Who is in it: a user is in one domain at most.", NULL, &user_sub },
+	  "Who is in it: a user is in one domain at most, and has to be of the group of `socket`.",
+	  NULL, &user_sub },
 	{ "hbm", CONFIG_BYTES, AT(settings_domain, hbm), NULL, "2MiB", NULL, 0,
 	  "Its share of each GPU's `tiers.hbm.size`, in bytes or in % of that; not set: none.",
 	  NULL, NULL },
@@ -225,7 +226,8 @@ static const struct config_sub metrics_sub = { .rows = metrics_rows,
 const struct config_row settings_rows[] = {
 	{ "socket", CONFIG_PATH, AT(settings, socket), "/run/tierd/tierd.sock", NULL, NULL, 0,
 	  "Where clients find the daemon; at most 107 bytes. A lock file stands beside it. Its "
-	  "owner and group may connect, and whoever may can reach all tensors of their domain.",
+	  "owner and group may connect, and whoever may can reach all tensors of their domain. "
+	  "They are the daemon's own, but for a group that the folder gives (setgid).",
 	  NULL, NULL },
 	{ "tensors", CONFIG_COUNT, AT(settings, tensors), "4Mi", "1", "1Gi", 0,
 	  "Tensors that can exist at once. Memory is taken only for those that do.", NULL, NULL },
@@ -581,7 +583,11 @@ static const char example[] =
 	"      - {name: red,  users: [1001], hbm: 16GiB, dram: 64GiB, nvme: 512GiB}\n"
 	"      - {name: blue, users: [1002], hbm: 16GiB, dram: 64GiB, nvme: 512GiB}\n"
 	"    classes:\n"
-	"      optimizer: {policy: pin_fraction, fraction: 60%}\n";
+	"      optimizer: {policy: pin_fraction, fraction: 60%}\n"
+	"    namespaces:                                # of each domain's share\n"
+	"      - {name: prod, dram: {guarantee: 16GiB}, nvme: {guarantee: 25%}}\n"
+	"      - {name: \"dev*\", hbm: {limit: 4GiB}, dram: {limit: 16GiB}, nvme: {limit: 50%}}\n"
+	"    metrics: {listen: \"127.0.0.1:9477\"}       # curl http://127.0.0.1:9477/metrics\n";
 
 void settings_reference(FILE *to)
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -37,6 +38,19 @@ int connect_path(const char *given, char *ret, size_t room, struct err *err)
 	return 0;
 }
 
+static int not_let_in(const char *path, struct err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return err_set(err, EACCES, "%s: a folder on the way there is closed to uid %u",
+			       path, (unsigned)geteuid());
+	return err_set(err, EACCES,
+		       "%s: uid %u and members of group %u may connect; a process has the groups "
+		       "of when its user logged in",
+		       path, (unsigned)st.st_uid, (unsigned)st.st_gid);
+}
+
 static int connect_failed(const char *path, int code, struct err *err)
 {
 	switch (code) {
@@ -47,6 +61,8 @@ static int connect_failed(const char *path, int code, struct err *err)
 	case ENOENT:
 	case ENOTDIR:
 		return err_set(err, ENOENT, "%s: there is no socket" HOW_TO_REACH, path);
+	case EACCES:
+		return not_let_in(path, err);
 	case ECONNREFUSED:
 		return err_set(err, code, "%s: no daemon serves this socket" HOW_TO_REACH, path);
 	default:

@@ -254,9 +254,9 @@ TIERD_API const char *tierd_error(struct tierd *t);
  * @param ret n handles; values, nothing to free but by tierd_destroy()
  * @return 0; -EEXIST a name is taken; -EDQUOT they pass what the limits of the namespace can ever
  *         hold, or what others are guaranteed (tierd_error() has the sum and the key);
- *         -ENOSPC the tiers could not hold them beside what was
- *         admitted, or the table of `tensors:` is full; -EINVAL a name that is empty, too long or
- *         holds NUL, a class, dtype, flag or reserved member that is not known, ndim over
+ *         -ENOSPC the tiers could not hold them beside what was admitted, or the table (`tensors`
+ *         of the configuration) is full; -EINVAL a name that is empty, too long or holds NUL,
+ *         a class, dtype, flag or reserved member that is not known, ndim over
  *         TIERD_NDIM_MAX; -EOVERFLOW a shape of more than 2^47 bytes; -ENOTSUP TIERD_DEVICE_COPY
  *         and the daemon has no zone for it; -ENOMEM no memory
  * Units: shapes in elements, names in bytes.
@@ -306,12 +306,13 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  *         its bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV
  *         no such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
  *         this process could not map it; -EINVAL an access that is none; -EOVERFLOW 65535 pins of
- *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held
- * -EDEADLK also, whatever the timeout: all that is pinned of what it waits for belongs to
- * connections that wait themselves, this one among them, and it came last. A connection waits when
- * every thread of it that ever acquired something does, and no stream is to end a view of it.
- * Release something, and acquire again. A thread that only releases what others acquired is not
- * known as one that may help, before it has called tierd_acquire_batch() once, if only of nothing.
+ *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held;
+ *         -EDEADLK also, whatever the timeout: all that is pinned of what it waits for belongs to
+ *         connections that wait themselves, this one among them, and it came last. A connection
+ *         waits when every thread of it that ever acquired something does, and no stream is to end
+ *         a view of it. Release something, and acquire again. A thread that only releases what
+ *         others acquired is not known as one that may help, before it has called
+ *         tierd_acquire_batch() once, if only of nothing
  * Units: timeout in nanoseconds, `ret->bytes` in bytes.
  * Ownership: `ret` and the right to its bytes are the caller's until tierd_release(); the
  *        memory is shared with the daemon and other clients.

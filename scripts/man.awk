@@ -139,6 +139,7 @@ function row(s,    n, i, left, right)
 	if (s ~ /^\|[- |:]+\|$/)
 		return
 	print ".TP"
+	fresh = 0
 	put(inline(cell[1]))
 	if (header == "key") {
 		key_row(n)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -167,11 +168,22 @@ static void is_refused(struct system *unused, void *arg)
 
 	domain_become(STRANGER);
 	rc = tierd_open(s->socket, "job", 0, &t);
-	MUST(rc == -EACCES && strstr(tierd_error(NULL), "uid 60003 is in no domain"), "%d: %s", rc,
-	     tierd_error(NULL));
+	MUST(rc == -EACCES && strstr(tierd_error(NULL), "uid 60003 is in no domain") &&
+		     strstr(tierd_error(NULL), "red") == NULL,
+	     "%d: %s", rc, tierd_error(NULL));
 	rc = admin_open(s->socket, "job", "red", &t);
 	MUST(rc == -EACCES && strstr(tierd_error(NULL), "may not look"), "%d: %s", rc,
 	     tierd_error(NULL));
+}
+
+static void is_not_let_in(struct system *unused, void *what)
+{
+	struct tierd *t;
+	int rc;
+
+	domain_become(STRANGER);
+	rc = tierd_open(s->socket, "job", 0, &t);
+	MUST(rc == -EACCES && strstr(tierd_error(NULL), what), "%d: %s", rc, tierd_error(NULL));
 }
 
 static void may_look_at_its_own(struct system *unused, void *arg)
@@ -228,13 +240,42 @@ START_TEST(strangers_are_refused_and_root_looks_at_every_domain)
 	system_child_end(s, system_child(is_refused, s, NULL), 20000);
 	system_child_end(s, system_child(may_look_at_its_own, s, NULL), 20000);
 	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), -EACCES);
+	ck_assert_ptr_nonnull(
+		strstr(tierd_error(NULL), "`tierctl --domain` looks at one of red, blue"));
 	ck_assert_int_eq(admin_open(s->socket, "job", "default", &t), -ENOENT);
+	ck_assert_ptr_nonnull(
+		strstr(tierd_error(NULL), "there is no domain 'default', but red, blue"));
 	red = system_child(stays_with_a_tensor, s, NULL);
 	domain_await(1);
 	root_looks("red", 1, 2);
 	root_looks("blue", 0, 1);
 	domain_reach(2);
 	system_child_end(s, red, 20000);
+	domain_stop();
+}
+END_TEST
+
+/* Before the daemon hears of them. */
+START_TEST(whom_the_socket_refuses_is_told_whom_it_serves)
+{
+	char whom[64];
+	struct stat st;
+
+	if (domain_root_is_missing())
+		return;
+	domain_start(DOMAIN_TWO);
+	ck_assert_int_eq(stat(s->socket, &st), 0);
+	snprintf(whom, sizeof(whom), "uid %u and members of group %u may connect",
+		 (unsigned)st.st_uid, (unsigned)st.st_gid);
+	ck_assert_int_eq(chmod(s->socket, 0660), 0);
+	system_child_end(s, system_child(is_not_let_in, s, whom), 20000);
+	ck_assert_int_eq(stat(s->directory, &st), 0);
+	ck_assert_int_eq(chmod(s->directory, 0700), 0);
+	system_child_end(
+		s,
+		system_child(is_not_let_in, s, "a folder on the way there is closed to uid 60003"),
+		20000);
+	ck_assert_int_eq(chmod(s->directory, st.st_mode & 07777), 0);
 	domain_stop();
 }
 END_TEST
@@ -399,7 +440,8 @@ END_TEST
 
 UNIT_MAIN("domains", two_domains_see_neither_names_nor_handles_of_each_other,
 	  a_full_domain_takes_nothing_from_another,
-	  strangers_are_refused_and_root_looks_at_every_domain, strangers_share_what_is_left,
+	  strangers_are_refused_and_root_looks_at_every_domain,
+	  whom_the_socket_refuses_is_told_whom_it_serves, strangers_share_what_is_left,
 	  memory_of_a_gpu_comes_to_another_domain_as_zeros,
 	  killed_clients_of_one_domain_do_not_disturb_another,
 	  an_idle_daemon_with_eight_domains_does_not_run,

@@ -110,7 +110,7 @@ static void daemon_of(struct doctor *d)
 		bool well = (rc == -ENOENT || rc == -ECONNREFUSED) && !d->arguments->domain;
 
 		doctor_say(d, well ? DOCTOR_OK : DOCTOR_WARN, "daemon",
-			   "a user that it serves, or root", "none is asked: %s",
+			   "a user that it serves, or root with --domain NAME", "none is asked: %s",
 			   tierd_error(NULL));
 		return;
 	}
