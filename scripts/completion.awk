@@ -108,7 +108,7 @@ function bash(    i)
 	print "\t\tcompopt -o filenames 2>/dev/null"
 	print "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")"
 	print "\t\treturn"
-	print "\telif [[ $next == NAME && -n ${operand[$given]-} ]]; then"
+	print "\telif [[ $next == NAME && -n ${operand[${given:-none}]-} ]]; then"
 	print "\t\tcandidates=$("
 	names_of()
 	print "\t\t)"
