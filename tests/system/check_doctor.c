@@ -192,14 +192,23 @@ START_TEST(little_lockable_memory_of_a_plain_user_is_a_warning)
 	ck_assert_int_eq(chmod(s->config, 0644), 0);
 	ck_assert_int_eq(chown(s->nvme, NOBODY, NOBODY), 0);
 	tierctl_before_exec = little_memory_to_lock;
+	/* The socket would stand in a folder that is not its own. */
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "socket", "nothing can be made in ");
+	ck_assert_int_eq(chown(s->directory, NOBODY, NOBODY), 0);
 	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "socket", "it can be made");
 	expect_line("warn", "memlock", "8.0 MiB: ");
 	expect_line("warn", "memlock", "16.0 MiB are wanted");
 	/* The same user in front of a folder that is not its own. */
 	ck_assert_int_eq(chown(s->nvme, 0, 0), 0);
 	ck_assert_int_eq(chmod(s->nvme, 0755), 0);
 	ck_assert_int_eq(doctor(), 1);
-	expect_line("fail", "direct I/O", "Permission denied");
+	expect_line("fail", "path", "Permission denied");
+	expect_line("fail", "path", "to mend: an existing folder that tierd's user may write");
+	/* What is wrong with the path is said once. */
+	ck_assert_ptr_null(strstr(tierctl_said, "direct I/O"));
+	ck_assert_ptr_null(strstr(tierctl_said, "space "));
 	system_stop(s);
 }
 END_TEST

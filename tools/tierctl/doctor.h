@@ -29,6 +29,7 @@ void doctor_say(struct doctor *d, enum doctor_status status, const char *what, c
 /* The bytes that `tiers.dram.size` names, staging among them; 0: not configured, or not known. */
 uint64_t doctor_dram_bytes(const struct doctor *d);
 
+void doctor_socket(struct doctor *d);
 void doctor_memlock(struct doctor *d);
 void doctor_huge_pages(struct doctor *d);
 void doctor_memory(struct doctor *d);

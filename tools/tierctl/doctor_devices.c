@@ -31,7 +31,27 @@ void doctor_io_uring(struct doctor *d)
 			   err.text, wanted ? "" : "; only an nvme tier needs it");
 }
 
-/* What is there, by a probe that asks for one block. */
+/* By a probe that asks for one block: whether anything can be had there, of whatever kind. */
+static bool may_be_used(struct doctor *d, const struct nvme_path *path)
+{
+	const struct nvme_options *o = settings_nvme_options(&d->settings);
+	struct nvme_config config = { .path = *path, .options = *o };
+	struct err err = ERR_INIT;
+	struct nvme_file file;
+
+	config.path.size = (struct config_bytes){ .bytes = o->block_bytes };
+	config.options.direct = NVME_DIRECT_OFF;
+	if (nvme_file_probe(&config, &file, &err) == 0) {
+		nvme_file_close(&file);
+		return true;
+	}
+	doctor_say(d, DOCTOR_FAIL, "path",
+		   "an existing folder that tierd's user may write and that has room, or an empty "
+		   "block device",
+		   "%s", err.text);
+	return false;
+}
+
 static void direct_of(struct doctor *d, const struct nvme_path *path)
 {
 	const struct nvme_options *o = settings_nvme_options(&d->settings);
@@ -41,11 +61,10 @@ static void direct_of(struct doctor *d, const struct nvme_path *path)
 
 	config.path.size = (struct config_bytes){ .bytes = o->block_bytes };
 	if (nvme_file_probe(&config, &file, &err) < 0)
-		doctor_say(
-			d, DOCTOR_FAIL, "direct I/O",
-			"a folder on a file system with direct I/O that tierd may write, an empty "
-			"block device, or direct: try",
-			"%s", err.text);
+		doctor_say(d, DOCTOR_FAIL, "direct I/O",
+			   "a folder on a file system with direct I/O, an empty block device, or "
+			   "direct: try",
+			   "%s", err.text);
 	else if (file.direct && !file.in_memory)
 		doctor_say(d, DOCTOR_OK, "direct I/O", "", "%s: %s, in units of %" PRIu32 " bytes",
 			   path->path, file.kind, file.unit);
@@ -99,6 +118,8 @@ void doctor_paths(struct doctor *d)
 		return;
 	}
 	for (size_t i = 0; i < d->settings.tiers.nvme.paths.count; i++) {
+		if (!may_be_used(d, &paths[i]))
+			continue;
 		direct_of(d, &paths[i]);
 		space_of(d, &paths[i]);
 	}

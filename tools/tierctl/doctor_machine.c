@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -139,11 +140,42 @@ void doctor_memlock(struct doctor *d)
 			   text_bytes(lock.rlim_cur, limit), text_bytes(need, wanted));
 	else
 		doctor_say(d, DOCTOR_WARN, "memlock",
-			   "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited",
+			   lock.rlim_max == RLIM_INFINITY
+				   ? "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited"
+				   : "LimitMEMLOCK=infinity in the unit; the hard limit is below "
+				     "that, so without one root raises it, by memlock in "
+				     "/etc/security/limits.conf",
 			   "%s: what of dram does not fit is not registered with nvme, which costs "
 			   "some of each transfer; %s are wanted",
 			   text_bytes(lock.rlim_cur, limit),
 			   need > 0 ? text_bytes(need, wanted) : "as many bytes as dram has");
+}
+
+/* ---- socket --------------------------------------------------------------------------------- */
+
+/* The daemon makes the last folder on the way there, if it is missing. */
+void doctor_socket(struct doctor *d)
+{
+	char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	char *slash;
+
+	if (!d->configured || d->served)
+		return;
+	snprintf(folder, sizeof(folder), "%s", d->settings.socket);
+	for (int i = 0; i < 2; i++) {
+		slash = strrchr(folder, '/');
+		slash[slash == folder] = '\0';
+		if (access(folder, W_OK | X_OK) == 0 || errno != ENOENT || slash == folder)
+			break;
+	}
+	if (access(folder, W_OK | X_OK) == 0)
+		doctor_say(d, DOCTOR_OK, "socket", "", "%s: it can be made", d->settings.socket);
+	else
+		doctor_say(d, DOCTOR_FAIL, "socket",
+			   "RuntimeDirectory= in the unit, or a key `socket` below a folder that "
+			   "tierd's user may write",
+			   "%s: nothing can be made in %s: %s", d->settings.socket, folder,
+			   strerror(errno));
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
