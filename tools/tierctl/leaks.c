@@ -255,14 +255,28 @@ static void find_growing(struct leaks *l)
 	}
 }
 
+/* Who has seen no step has seen no leak, and was told of none. */
+static void say_nothing(const struct leaks *l, bool any)
+{
+	if (any)
+		puts("nothing found");
+	else if (l->groups.space_count == 0)
+		puts("nothing was looked at: there are no such tensors");
+	else
+		puts("nothing was looked at: no job has called tierd_step() meanwhile");
+}
+
 /* What the finding rests on. */
 static void say_end(const struct leaks *l, uint64_t lost)
 {
+	bool any = false;
+
 	if (l->arguments->json != NULL)
 		return;
 	for (size_t i = 0; i < l->groups.space_count; i++) {
 		const struct leak_space *s = &l->groups.spaces[i];
 
+		any |= s->steps > s->first_steps;
 		json_plain(stdout, s->name, strlen(s->name));
 		printf(": %" PRIu64 " steps were seen\n", s->steps - s->first_steps);
 	}
@@ -271,7 +285,7 @@ static void say_end(const struct leaks *l, uint64_t lost)
 		       " uses are not known, so what is pinned may have been used later\n",
 		       lost);
 	if (l->found == 0)
-		puts("nothing found");
+		say_nothing(l, any);
 }
 
 static int run(struct leaks *l, struct tierd *t, double timeout_s)

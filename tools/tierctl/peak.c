@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 
+#include "base/compiler.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/sample.h"
@@ -12,6 +13,14 @@
 static const char *ago(const struct page *p, uint64_t at_ns, char text[TEXT_ROOM])
 {
 	return text_duration(p->taken_ns > at_ns ? p->taken_ns - at_ns : 0, text);
+}
+
+/* One that nothing was ever put into holds the most, which is nothing, since the start. */
+static uint64_t peak_ago_ns(const struct page *p, const struct page_tier *t)
+{
+	uint64_t ago_ns = p->taken_ns > t->peak_at_ns ? p->taken_ns - t->peak_at_ns : 0;
+
+	return MIN(ago_ns, p->uptime_ns);
 }
 
 /* Bytes that were taken at the peak and held nothing valid: being filled, or rounding. */
@@ -31,8 +40,8 @@ static void text_tier(const struct page *p, unsigned i)
 
 	printf("%-6s %s, %.1f%% of its limit, %s ago; now %s\n", text_tiers[i],
 	       text_bytes(t->peak_bytes, peak),
-	       100.0 * (double)t->peak_bytes / (double)t->limit_bytes, ago(p, t->peak_at_ns, when),
-	       text_bytes(t->reserved_bytes, now));
+	       100.0 * (double)t->peak_bytes / (double)t->limit_bytes,
+	       text_duration(peak_ago_ns(p, t), when), text_bytes(t->reserved_bytes, now));
 	printf("  %-14s %12s %12s %12s\n", "class", "at the peak", "own highest", "now");
 	for (unsigned c = 0; c < STATS_CLASSES; c++) {
 		if (t->class_peak_bytes[c] == 0)
@@ -75,8 +84,7 @@ static void json(const struct page *p)
 		json_u64(&j, "limit_bytes", t->limit_bytes);
 		json_u64(&j, "reserved_bytes", t->reserved_bytes);
 		json_u64(&j, "peak_bytes", t->peak_bytes);
-		json_u64(&j, "peak_ago_ns",
-			 p->taken_ns > t->peak_at_ns ? p->taken_ns - t->peak_at_ns : 0);
+		json_u64(&j, "peak_ago_ns", peak_ago_ns(p, t));
 		sample_json_classes(&j, "at_peak_bytes", t->at_peak_bytes);
 		json_u64(&j, "at_peak_not_valid_bytes", rest_of(t));
 		sample_json_classes(&j, "class_peak_bytes", t->class_peak_bytes);
