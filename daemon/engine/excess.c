@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "base/log.h"
+#include "daemon/engine/pins.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -21,6 +21,7 @@ struct look {
 	uint8_t device;
 	bool afresh;                  /* nobody has looked for long: what was found then is past */
 	const struct request *denied; /* waits for pins alone, */
+	uint64_t looks;               /* tensors of which each client's slot was read */
 	const struct request *within; /* and within the guarantee of its client's namespace */
 };
 
@@ -54,6 +55,7 @@ static void count_tensor(struct look *l, uint32_t tensor, uint64_t bytes)
 {
 	struct list *it;
 
+	l->looks++;
 	list_for_each (it, &l->e->holders) {
 		struct holder *h = list_entry(it, struct holder, link);
 		struct account *a = account_of_holder(l->e, h);
@@ -87,12 +89,13 @@ static void count_pinned(struct look *l)
 
 /* ---- who waits ---- */
 
-static bool is_pinned_by(const struct look *l, const struct account *a, uint32_t tensor)
+static bool is_pinned_by(struct look *l, const struct account *a, uint32_t tensor)
 {
 	const struct list *it;
 
 	if (!stands_there(l, tensor))
 		return false;
+	l->looks++;
 	list_for_each (it, &l->e->holders) {
 		const struct holder *h = list_entry(it, struct holder, link);
 
@@ -103,7 +106,7 @@ static bool is_pinned_by(const struct look *l, const struct account *a, uint32_t
 }
 
 /* With it all that its namespace has pinned is no more than the guarantee. */
-static bool is_within(const struct look *l, const struct request *q)
+static bool is_within(struct look *l, const struct request *q)
 {
 	const struct account *a = account_of_holder(l->e, q->holder);
 	uint64_t bytes = a->pinned_bytes, most = share_at(l, a)->guarantee_bytes;
@@ -209,13 +212,27 @@ static void judge(const struct look *l)
 	tell(l, worst, holder_of_most(l, worst));
 }
 
-static void look_at(struct engine *e, uint8_t device, bool afresh)
+static bool anybody_is_denied(struct engine *e, uint8_t device)
+{
+	const struct list *it;
+
+	list_for_each (it, queue_of(e, device))
+		if (list_entry(it, struct request, link)->denied)
+			return true;
+	return false;
+}
+
+/* Returns how many tensors it looked at. */
+static uint64_t look_at(struct engine *e, uint8_t device, bool afresh)
 {
 	struct look l = { .e = e, .device = device, .afresh = afresh };
 
-	count_pinned(&l);
-	find_waiters(&l);
+	if (anybody_is_denied(e, device)) {
+		count_pinned(&l);
+		find_waiters(&l);
+	}
 	judge(&l);
+	return l.looks;
 }
 
 /* ---- time ---- */
@@ -228,18 +245,20 @@ static bool anybody_waits(struct engine *e)
 	return false;
 }
 
+/* What takes long is done more rarely. */
 uint64_t excess_turn(struct engine *e)
 {
-	uint64_t between_ns = e->params.excess_ns / LOOKS;
-	bool afresh = e->now_ns > e->excess_at_ns + between_ns;
+	uint64_t between_ns = e->params.excess_ns / LOOKS, looks = 0;
+	bool afresh = e->now_ns > e->excess_at_ns + MAX(between_ns, e->excess_rest_ns);
 
 	if (!quotas_any(e) || between_ns == 0 || !anybody_waits(e))
 		return ENGINE_NEVER;
 	if (e->now_ns < e->excess_at_ns)
 		return e->excess_at_ns;
-	e->excess_at_ns = e->now_ns + between_ns;
 	for (unsigned i = 0; i < e->device_count; i++)
 		if (e->devices[i].pool == i && device_kind(e, (uint8_t)i) != TIER_KIND_NVME)
-			look_at(e, (uint8_t)i, afresh);
+			looks += look_at(e, (uint8_t)i, afresh);
+	e->excess_rest_ns = pins_rest_ns(e, looks);
+	e->excess_at_ns = e->now_ns + MAX(between_ns, e->excess_rest_ns);
 	return e->excess_at_ns;
 }

@@ -377,9 +377,18 @@ static void nobody_went(struct engine *e, struct request *q, uint8_t device)
 		request_finish(e, q, -ENOMEM, "no memory to write back what stands there");
 		return;
 	}
-	q->denied = e->asked_fully;
-	e->judge |= q->denied;
+	/* A brief look finds nothing else than the one before it that left nobody out. */
+	q->denied |= e->asked_fully;
+	e->judge |= e->asked_fully;
 	give_up_if_broken(e, q, device);
+}
+
+static void asked_for(struct engine *e, struct request *q, uint8_t device, bool moving)
+{
+	if (moving)
+		q->denied = false;
+	else
+		nobody_went(e, q, device);
 }
 
 static uint64_t free_bytes(const struct device *d)
@@ -393,9 +402,9 @@ bool reclaim_more(struct engine *e, struct request *q, uint8_t device)
 		       (struct quota_demand){ .account = quota_of_request(e, q), .asks = true });
 }
 
-static void begin_to_look(struct engine *e, struct request *q, uint8_t device)
+static void begin_to_look(struct engine *e, uint8_t device)
 {
-	q->denied = e->asked_fully = false;
+	e->asked_fully = false;
 	e->devices[device].clean_refused = false;
 }
 
@@ -409,20 +418,17 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 	uint64_t free = free_bytes(d);
 	bool moving = d->leaving_bytes > 0;
 
-	begin_to_look(e, q, device);
-	if (slab_room_grow_head(e, q, device))
-		return;
-	if (free < bytes && slab_room_grow_any(e, device))
-		return;
-	if (free < bytes)
+	begin_to_look(e, device);
+	if (slab_room_grow_head(e, q, device) || (free < bytes && slab_room_grow_any(e, device)))
+		moving = true;
+	else if (free < bytes)
 		moving = reclaim(e, device, bytes - free, demand);
 	else if (!moving)
 		moving = compact(e, q, device) || slab_room_grow_any(e, device) ||
 			 slab_room_trade(e, q, device) || reclaim_more(e, q, device);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);
-	if (!moving)
-		nobody_went(e, q, device);
+	asked_for(e, q, device, moving);
 }
 
 void reclaim_own(struct engine *e, struct request *q, const struct account *own, uint8_t device,
@@ -431,12 +437,11 @@ void reclaim_own(struct engine *e, struct request *q, const struct account *own,
 	struct quota_demand demand = { .account = own, .own = true };
 	bool moving;
 
-	begin_to_look(e, q, device);
+	begin_to_look(e, device);
 	moving = reclaim(e, device, bytes, demand);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand);
-	if (!moving)
-		nobody_went(e, q, device);
+	asked_for(e, q, device, moving);
 }
 
 /* What would like to come down from above finds room, but no hole, and there is no other way down.

@@ -399,8 +399,9 @@ struct engine {
 	struct part part[2];
 	bool lost_any, lost_look; /* a device was; tensors there are to be looked at */
 	uint64_t lost_at_ns;
-	uint64_t excess_at_ns; /* excess.c: when to look again */
-	uint64_t now_ns;       /* of the call that is running */
+	uint64_t excess_at_ns;   /* excess.c: when to look again, */
+	uint64_t excess_rest_ns; /* and not sooner than this after the last look */
+	uint64_t now_ns;         /* of the call that is running */
 	bool again; /* something has changed: queues are looked at before the call returns */
 	uint64_t judge_looks, judge_at_ns; /* tensors that it looked at, and when it may again */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */

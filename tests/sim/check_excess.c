@@ -311,6 +311,37 @@ START_TEST(what_stays_anyhow_counts_for_nobody)
 }
 END_TEST
 
+/* Of many clients a look takes long, and is taken more rarely. */
+START_TEST(looks_take_a_small_part_of_the_time)
+{
+	static pin_slot none[WORLD_TENSORS];
+	struct rig *r = open_rig(halves, 2);
+	struct holder *other[4000];
+	struct wire_handle t[60];
+	struct err err = ERR_INIT;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
+		ck_assert_int_eq(engine_holder_add(r->world.engine, "a", 1,
+						   &(struct holder_tables){ .pins = none }, 1,
+						   &r->client[2], &other[i], &err),
+				 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		t[i] = rig_create(r, 0, KIB(4));
+		rig_pin(r, 0, t[i], GPU, ACCESS_WRITE);
+	}
+	want(r, 1, 6);
+	ck_assert_int_eq(rig_wait(r, 1, 2, 2 * PATIENCE), RIG_UNANSWERED);
+	expect_excesses(r, 1, 0, 0);
+	/* Twenty times 5 ns a slot. */
+	ck_assert_uint_ge(r->world.engine->excess_rest_ns, 100 * ARRAY_SIZE(t) * ARRAY_SIZE(other));
+	unpin_units(r, 0, t, ARRAY_SIZE(t));
+	for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
+		engine_holder_die(r->world.engine, other[i], r->world.now_ns);
+	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
+	rig_close(r);
+}
+END_TEST
+
 /* ---- by chance ---- */
 
 #define TENSORS 14u /* a client */
@@ -452,4 +483,5 @@ UNIT_MAIN("excess", who_keeps_another_from_his_guarantee_is_named, who_lets_go_i
 	  who_is_above_its_limit_is_named_when_anybody_waits,
 	  the_one_that_holds_most_of_the_worst_is_named_first,
 	  clients_of_a_namespace_are_named_one_after_the_other, what_stays_anyhow_counts_for_nobody,
+	  looks_take_a_small_part_of_the_time,
 	  who_keeps_within_his_guarantee_is_served_when_those_that_are_named_end)
