@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Why a tensor is where it is, for people: what the engine would ask before it moved or dropped it.
- * It looks and changes nothing. O(clients).
+ * It looks and changes nothing. O(clients), and where the tensor may go what rank.c looks at.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
+#include "daemon/engine/rank.h"
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -134,6 +135,19 @@ static void put_policy(struct engine *e, uint32_t tensor, const struct record *r
 	ret->score = whole_of(policy_score(r->bytes, opinion.needed_in_s, &cost));
 }
 
+static void put_rank(struct engine *e, uint32_t tensor, struct wire_explain *ret)
+{
+	struct rank rank;
+
+	if ((ret->reasons & EXPLAIN_MAY_GO) == 0)
+		return;
+	rank_find(e, tensor, &rank);
+	ret->rank = rank.before + 1;
+	ret->rank_least = rank.least;
+	if (rank.guaranteed)
+		ret->reasons |= EXPLAIN_GUARANTEED;
+}
+
 /* As the stats page numbers devices. */
 static uint8_t page_device(const struct engine *e, uint8_t device)
 {
@@ -231,6 +245,7 @@ int engine_explain(struct engine *e, struct wire_handle t, void *to, size_t room
 	x.device = page_device(e, r->front);
 	put_holders(e, r, &x);
 	put_policy(e, t.index, r, &x);
+	put_rank(e, t.index, &x);
 	put_move(e, r, &x);
 	put_pins(e, t.index, &x, list, (room - sizeof(x)) / sizeof(*list));
 	memcpy(to, &x, sizeof(x));

@@ -29,7 +29,8 @@
 	X(MAY_GO, 16, "it goes when room is wanted and its turn comes")                         \
 	X(UNWRITTEN, 17, "never written: reads as zeros and needs no bytes anywhere")           \
 	X(CLEAN, 18, "a lower tier has the same bytes: it can go without I/O")                  \
-	X(FAILED, 19, "its bytes could not be brought; it is so until its last pin ends")
+	X(FAILED, 19, "its bytes could not be brought; it is so until its last pin ends")       \
+	X(GUARANTEED, 20, "it stays while others want room: its namespace has what is its right")
 
 enum explain_reason {
 #define X(name, bit, text) EXPLAIN_##name = 1u << (bit),
@@ -54,7 +55,9 @@ struct wire_explain {
 	uint8_t move_kind;             /* 0: none, else enum explain_move */
 	uint8_t move_from, move_to;    /* devices; 0xff: nowhere, or several */
 	uint32_t move_pieces, move_done;
-	uint32_t reserved0;
+	/* With MAY_GO: 1 + how many go before it, as things are; with GUARANTEED, of those of its
+	 * namespace. 0: it cannot go now. */
+	uint32_t rank;
 	uint64_t move_ns; /* since it began */
 	char policy[16];  /* the class's, ends with NUL */
 	uint64_t steps;   /* iterations of its namespace so far */
@@ -62,7 +65,8 @@ struct wire_explain {
 	 * it; 0xff: none is out. */
 	uint32_t out_ms;
 	uint8_t out_device;
-	uint8_t reserved[3];
+	uint8_t rank_least; /* 1: `rank` is that or more, not all were looked at */
+	uint8_t reserved[2];
 };
 static_assert(sizeof(struct wire_explain) == 128, "");
 

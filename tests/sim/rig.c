@@ -47,7 +47,7 @@ static void on_holder_gone(void *ctx, struct holder *holder)
 {
 }
 
-struct rig *rig_open(struct world_shape shape)
+struct rig *rig_open_by(struct world_shape shape, const struct policy_ops *policy, uint64_t seed)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 	struct engine_hooks hooks = { .ctx = &r->world,
@@ -58,10 +58,15 @@ struct rig *rig_open(struct world_shape shape)
 				      .misbehaves = on_misbehaves,
 				      .excess = on_excess };
 
-	world_open(&r->world, 1, shape, policy_all[0], &hooks);
+	world_open(&r->world, seed, shape, policy, &hooks);
 	for (unsigned i = 0; i < RIG_CLIENTS; i++)
 		rig_rejoin(r, i);
 	return r;
+}
+
+struct rig *rig_open(struct world_shape shape)
+{
+	return rig_open_by(shape, policy_all[0], 1);
 }
 
 void rig_rejoin(struct rig *r, unsigned client)

@@ -36,6 +36,8 @@ struct rig {
 
 /* All are of one namespace; where the shape has quotas they are of 'a', 'b' and 'c'. */
 struct rig *rig_open(struct world_shape shape);
+/* By another policy than lru, NULL: one for each class, by the seed. */
+struct rig *rig_open_by(struct world_shape shape, const struct policy_ops *policy, uint64_t seed);
 /* Everything still in flight comes back, all clients die. */
 void rig_close(struct rig *r);
 

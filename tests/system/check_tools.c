@@ -58,6 +58,7 @@ START_TEST(why_names_the_pin_the_place_and_the_policy)
 	ck_assert(tierctl_says(self()));
 	ck_assert(tierctl_says("1 of them to write; it has written"));
 	ck_assert(tierctl_says("policy     lru"));
+	ck_assert(tierctl_says("rank       none: it cannot go now, see why\n"));
 	snprintf(handle, sizeof(handle), "%u:%u", h.index, h.generation);
 	ck_assert_int_eq(TIERCTL(s->socket, "--json", "why", handle), 0);
 	ck_assert(tierctl_says("\"reasons\":[\"PINNED\""));
@@ -67,6 +68,10 @@ START_TEST(why_names_the_pin_the_place_and_the_policy)
 	ck_assert_int_eq(TIERCTL(s->socket, "why", "layer.0.w"), 0);
 	ck_assert(tierctl_says("a lower tier has the same bytes"));
 	ck_assert(tierctl_says("below the high watermark"));
+	do /* it is held for its asker for 100 ms */
+		ck_assert_int_eq(TIERCTL(s->socket, "why", "layer.0.w"), 0);
+	while (strstr(tierctl_said, "it goes when room is wanted") == NULL);
+	ck_assert(tierctl_says("rank       it goes next\n"));
 	ck_assert_ptr_null(strstr(tierctl_said, "clients pin it"));
 	ck_assert_int_eq(TIERCTL(s->socket, "why", "nosuch"), 1);
 	end();

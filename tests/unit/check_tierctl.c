@@ -313,7 +313,8 @@ START_TEST(why_says_who_pins_it)
 	ck_assert_msg(run(why_run, &a, &bytes) == STATUS_OK, "%s", output);
 	ck_assert_ptr_nonnull(strstr(
 		output, "\"device\":null,\"reasons\":[\"PINNED\",\"TOLD\"],\"policy\":\"lru\","
-			"\"needed_in_ms\":null,\"score\":0,\"used_ago_ns\":5,\"used_ago_steps\":4,"
+			"\"needed_in_ms\":null,\"score\":0,\"before_it\":null,"
+			"\"before_it_least\":false,\"used_ago_ns\":5,\"used_ago_steps\":4,"
 			"\"move\":null,\"waiters\":0,\"owner_pid\":0,\"held_pid\":0,\"held_ns\":0,"
 			"\"pinners\":3,\"pinned_by\":[{\"pid\":77,\"client\":3,\"pins\":2,"
 			"\"write_pins\":1,\"written\":false,\"waits\":false}]}\n"));

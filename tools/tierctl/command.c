@@ -34,7 +34,8 @@ const struct command command_all[] = {
 	{ "why", "NAME", "where a tensor is, why, and who pins it",
 	  "NAME as for `show`. \"why\" is what the daemon itself would ask before it moved or\n"
 	  "dropped the tensor: what keeps it where it is, or that it goes when room is wanted and\n"
-	  "its turn comes. The policy's score is in bytes x seconds until needed, for each second\n"
+	  "its turn comes; \"rank\" says how many would go before it, if all went one after the\n"
+	  "other now. The policy's score is in bytes x seconds until needed, for each second\n"
 	  "that bringing it back costs; the highest goes first. Uses of threads without an access\n"
 	  "log (more than 64 in a process) are not counted in \"last used\".",
 	  OPTION_N, why_run },

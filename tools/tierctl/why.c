@@ -99,6 +99,24 @@ static void text_policy(const struct why *w)
 	putchar('\n');
 }
 
+/* Who of its device goes first, or that it is nobody's victim. */
+static void text_rank(const struct why *w)
+{
+	const char *among = w->x.reasons & EXPLAIN_GUARANTEED ? " of its namespace" : "";
+	uint32_t before = w->x.rank - 1;
+
+	printf("%-10s ", "rank");
+	if (w->x.device == 0xff)
+		puts("none: it stands in no tier that is cleared for others");
+	else if (w->x.rank == 0)
+		puts("none: it cannot go now, see why");
+	else if (before == 0 && !w->x.rank_least)
+		printf("it goes next%s%s\n", among[0] != '\0' ? ", of those" : "", among);
+	else
+		printf("%s%" PRIu32 " tensors%s go before it\n", w->x.rank_least ? "at least " : "",
+		       before, among);
+}
+
 static void text_move(const struct why *w)
 {
 	char since[TEXT_ROOM];
@@ -155,6 +173,7 @@ static void text(const struct why *w)
 	text_where(w);
 	text_reasons(w);
 	text_policy(w);
+	text_rank(w);
 	text_move(w);
 	text_clients(w);
 }
@@ -214,6 +233,11 @@ static void put_policy(struct json *j, const struct why *w)
 	else
 		json_null(j, "needed_in_ms");
 	json_u64(j, "score", w->x.score);
+	if (w->x.rank > 0)
+		json_u64(j, "before_it", w->x.rank - 1);
+	else
+		json_null(j, "before_it");
+	json_bool(j, "before_it_least", w->x.rank_least != 0);
 	json_u64(j, "used_ago_ns", w->x.used_ago_ns);
 	json_u64(j, "used_ago_steps", w->x.used_ago_steps);
 }
