@@ -69,6 +69,7 @@ bool compact_can_leave(struct engine *e, uint8_t device, const struct extent *x)
 {
 	const struct record *r;
 
+	e->leave_looks++;
 	if (x->owner == OWNER_SLAB)
 		return false; /* there is no memory, or it is on its way out */
 	r = record_of(e, x->owner);
@@ -245,7 +246,9 @@ static bool begun(struct engine *e, uint8_t device, bool moving)
 	if (!moving)
 		moving = is_last(e, device) && slide_tidy(e, device);
 	if (!moving)
-		e->devices[device].compact_at_ns = e->now_ns + COMPACT_INTERVAL_NS;
+		e->devices[device].compact_at_ns =
+			e->now_ns + MAX(COMPACT_INTERVAL_NS, pins_rest_ns(e, e->leave_looks));
+	e->leave_looks = 0;
 	return moving;
 }
 

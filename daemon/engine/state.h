@@ -403,6 +403,7 @@ struct engine {
 	uint64_t excess_rest_ns; /* and not sooner than this after the last look */
 	uint64_t now_ns;         /* of the call that is running */
 	bool again; /* something has changed: queues are looked at before the call returns */
+	uint64_t leave_looks; /* compact.c: tensors asked whether they can leave, since it rested */
 	uint64_t judge_looks, judge_at_ns; /* tensors that it looked at, and when it may again */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
 	bool asked_fully; /* the last look for victims left nobody out */
