@@ -44,9 +44,10 @@
 	  "nvme: share of reads that return one flipped byte.")                                    \
 	X(ROT, rot, FAULT_WRITE, FAULT_NVME, true,                                                 \
 	  "nvme: share of writes after which every read of that block finds other bytes.")         \
-	X(LATE, late, FAULT_ANY, FAULT_ALL, true, "Share of calls that come back after late_by.")  \
-	X(LOST, lost, FAULT_ANY, FAULT_ALL, true,                                                  \
-	  "Share of calls that do not come back before tierd ends.")                               \
+	X(LATE, late, FAULT_ANY | FAULT_BACK, FAULT_ALL, true,                                     \
+	  "Share of calls and slabs that come back after late_by.")                                \
+	X(LOST, lost, FAULT_ANY | FAULT_BACK, FAULT_ALL, true,                                     \
+	  "Share of calls and slabs that do not come back before tierd ends.")                     \
 	X(DOUBLED, doubled, FAULT_READ | FAULT_WRITE | FAULT_SYNC, FAULT_NVME, false,              \
 	  "nvme: share of requests that the kernel completes twice.")
 

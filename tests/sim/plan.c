@@ -73,18 +73,19 @@ static void any_faults(uint64_t *state, enum tier_kind tier, struct fault_config
 	c->after = one_in(state, 2) ? 0 : draw(state, 100);
 }
 
-/* Copies inside a tier are few: now and then they alone are harmed, and often. */
-static void harm_copies(uint64_t *state, enum tier_kind tier, struct stepper_trouble *t)
+/* Copies inside a tier and slabs are few: now and then they alone are harmed, and often. */
+static void harm_few(uint64_t *state, enum tier_kind tier, struct stepper_trouble *t)
 {
+	uint32_t op = one_in(state, 2) ? FAULT_COPY : FAULT_BACK;
 	struct fault_config *c = &t->fault[tier];
 	enum fault_kind only;
 
 	do
 		only = 1 + (enum fault_kind)draw(state, FAULT_COUNT - 1);
-	while (!can_meet(only, tier) || (fault_rules[only].ops & FAULT_COPY) == 0);
+	while (!can_meet(only, tier) || (fault_rules[only].ops & op) == 0);
 	*c = (struct fault_config){ .late_ns = 1 + draw(state, 200 * NS_PER_MS) };
 	c->share[only - 1] = 300 + (uint32_t)draw(state, 701);
-	t->harmed[tier] = FAULT_COPY;
+	t->harmed[tier] = op;
 }
 
 static void any_trouble(uint64_t *state, struct stepper_trouble *t)
@@ -106,9 +107,9 @@ static void any_trouble(uint64_t *state, struct stepper_trouble *t)
 		any_faults(state, TIER_KIND_HBM, &t->fault[TIER_KIND_HBM]);
 		any_faults(state, TIER_KIND_DRAM, &t->fault[TIER_KIND_DRAM]);
 		t->mapped_faults = true;
-		if (one_in(state, 4)) {
-			harm_copies(state, TIER_KIND_HBM, t);
-			harm_copies(state, TIER_KIND_DRAM, t);
+		if (one_in(state, 2)) {
+			harm_few(state, TIER_KIND_HBM, t);
+			harm_few(state, TIER_KIND_DRAM, t);
 		}
 	}
 }

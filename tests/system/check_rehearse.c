@@ -177,6 +177,25 @@ START_TEST(a_slab_that_is_not_to_be_had_is_a_full_tier)
 }
 END_TEST
 
+/* Nobody can have a place on it, and all else goes on. */
+START_TEST(a_slab_that_never_comes_holds_up_its_tier_alone)
+{
+	start("tensors: 4Ki\n"
+	      "tiers:\n"
+	      "  hbm: {backend: memory, size: 8MiB, slab: 2MiB, fault: {lost: 100%}}\n"
+	      "  dram: {size: 16MiB}\n");
+	write_all();
+	for (unsigned i = 0; i < 2; i++) {
+		struct tierd_view v;
+
+		ck_assert_int_eq(tierd_acquire(td, tensors[i], 0, TIERD_READ, NS_PER_S / 4, &v),
+				 -ETIMEDOUT);
+	}
+	read_all();
+	stop(); /* which waits for no slab */
+}
+END_TEST
+
 static void expect_end(const char *config, int status, const char *text)
 {
 	int got;
@@ -216,4 +235,5 @@ UNIT_MAIN("rehearse", what_is_late_is_waited_for,
 	  what_never_comes_holds_up_who_waits_for_it_and_nobody_else,
 	  what_comes_twice_is_passed_over, what_has_rotted_is_told_and_never_handed_out,
 	  without_registered_memory_all_works, a_slab_that_is_not_to_be_had_is_a_full_tier,
-	  a_start_that_fails_says_why, what_makes_no_sense_is_refused)
+	  a_slab_that_never_comes_holds_up_its_tier_alone, a_start_that_fails_says_why,
+	  what_makes_no_sense_is_refused)
