@@ -19,6 +19,7 @@
 #include "tests/unit/fake_daemon.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/json.h"
+#include "tools/tierctl/leak_groups.h"
 #include "tools/tierctl/text.h"
 
 static char output[1 << 16];
@@ -536,6 +537,45 @@ START_TEST(a_dead_daemon_is_an_error_and_no_hang)
 }
 END_TEST
 
+/* Of one namespace and group, whose sum is `bytes[i]` at each look. */
+static bool is_growth(const uint64_t *bytes, size_t looks)
+{
+	struct leak_groups g = { 0 };
+	bool ret;
+
+	for (size_t i = 0; i < looks; i++) {
+		struct tierd_info x = { .bytes = bytes[i] };
+
+		strcpy(x.name, "act.7");
+		leak_groups_begin(&g);
+		ck_assert_int_eq(leak_groups_add(&g, &x), 0);
+		g.spaces[0].moved = true;
+		leak_groups_end(&g);
+	}
+	ck_assert_uint_eq(g.count, 1);
+	ret = leak_trend_grows(&g.groups[0].bytes);
+	leak_groups_free(&g);
+	return ret;
+}
+
+#define GROWS(...)                            \
+	is_growth((const uint64_t[]){ __VA_ARGS__ }, \
+		  sizeof((const uint64_t[]){ __VA_ARGS__ }) / sizeof(uint64_t))
+
+START_TEST(growth_is_seen_wherever_in_a_step_a_look_comes)
+{
+	ck_assert(GROWS(1, 2, 3, 4));
+	/* Late in a step and early in the next: the same, now and then. */
+	ck_assert(GROWS(1, 1, 3, 3, 4, 4));
+	ck_assert(GROWS(5, 6, 6, 8));
+	ck_assert(!GROWS(5, 5, 5));
+	ck_assert(!GROWS(1, 2, 2, 2));
+	ck_assert(!GROWS(1, 3, 2, 4));
+	ck_assert(!GROWS(5, 5));
+	ck_assert(!GROWS(5));
+}
+END_TEST
+
 UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  what_only_looks_like_utf8_is_escaped, numbers_keep_their_magnitude,
 	  list_prints_every_tensor_on_a_line, list_prints_json_and_takes_a_namespace,
@@ -544,4 +584,5 @@ UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  answers_that_cannot_be_are_errors, show_says_in_json_why_it_failed,
 	  status_shows_bytes_rates_and_stalls, a_lane_that_hangs_is_named_with_its_time,
 	  status_without_rates_and_with_every_counter, a_dead_daemon_is_an_error_and_no_hang,
-	  counters_of_another_minor_are_not_shown)
+	  counters_of_another_minor_are_not_shown,
+	  growth_is_seen_wherever_in_a_step_a_look_comes)

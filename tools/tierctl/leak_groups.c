@@ -112,7 +112,7 @@ static int group_of(struct leak_groups *g, uint32_t space, const struct tierd_in
 void leak_groups_begin(struct leak_groups *g)
 {
 	for (size_t i = 0; i < g->count; i++)
-		g->groups[i].tensors = g->groups[i].bytes = g->groups[i].pins = 0;
+		g->groups[i].tensors = g->groups[i].bytes.now = g->groups[i].pins.now = 0;
 	for (size_t i = 0; i < g->space_count; i++)
 		g->spaces[i].listed = false;
 }
@@ -130,25 +130,39 @@ int leak_groups_add(struct leak_groups *g, const struct tierd_info *i)
 	g->spaces[space].asked = i->tensor;
 	g->spaces[space].listed = true;
 	group->tensors++;
-	group->bytes += i->bytes;
-	group->pins += i->pins;
+	group->bytes.now += i->bytes;
+	group->pins.now += i->pins;
 	return 0;
 }
 
-/* `first`: of its namespace. A group that comes later has grown from nothing. */
-static void compare(struct leak_group *group, bool first)
+/* `looks`: how many there were. */
+static void compare(struct leak_trend *t, uint64_t looks)
 {
-	if (first) {
-		group->first_bytes = group->bytes;
-		group->first_pins = group->pins;
+	if (looks == 0) {
+		t->first = t->now;
+		t->grew = true;
+	} else {
+		t->grew &= t->now >= t->last && (looks == 1 || t->now > t->before_last);
 	}
-	group->bytes_grew = group->looks == 0 || group->bytes_grew;
-	group->pins_grew = group->looks == 0 || group->pins_grew;
-	group->bytes_grew &= first || group->bytes > group->last_bytes;
-	group->pins_grew &= first || group->pins > group->last_pins;
-	group->last_bytes = group->bytes;
-	group->last_pins = group->pins;
+	t->before_last = t->last;
+	t->last = t->now;
+}
+
+/* A group that comes after its namespace's first look has grown from nothing. */
+static void compare_group(struct leak_group *group, bool late)
+{
+	if (late && group->looks == 0) {
+		group->bytes.grew = group->pins.grew = true;
+		group->looks++;
+	}
+	compare(&group->bytes, group->looks);
+	compare(&group->pins, group->looks);
 	group->looks++;
+}
+
+bool leak_trend_grows(const struct leak_trend *t)
+{
+	return t->grew && t->last > t->first;
 }
 
 void leak_groups_end(struct leak_groups *g)
@@ -157,7 +171,7 @@ void leak_groups_end(struct leak_groups *g)
 		const struct leak_space *s = &g->spaces[g->groups[i].space];
 
 		if (s->moved)
-			compare(&g->groups[i], s->looks == 0);
+			compare_group(&g->groups[i], s->looks > 0);
 	}
 	for (size_t i = 0; i < g->space_count; i++)
 		g->spaces[i].looks += g->spaces[i].moved;

@@ -23,14 +23,20 @@ struct leak_space {
 	bool moved;     /* has ended a step since its last look */
 };
 
+/* How a sum went on from look to look. A look comes somewhere within a step, so that one late in
+ * its step and the next one early may show the same; between every other two lies a whole step. */
+struct leak_trend {
+	uint64_t now, first, before_last, last;
+	bool grew; /* never less than at the last look, always more than at the one before */
+};
+
 struct leak_group {
 	uint32_t space; /* of leak_groups.spaces */
 	enum tierd_class class_;
 	char prefix[TIERD_NAME_MAX + 1]; /* "": unnamed ones */
-	uint64_t tensors, bytes, pins;   /* of this look */
-	uint64_t first_bytes, last_bytes, first_pins, last_pins;
-	uint64_t looks;             /* of its namespace, from the first that saw it */
-	bool bytes_grew, pins_grew; /* at each but the namespace's first */
+	uint64_t tensors;                /* of this look */
+	struct leak_trend bytes, pins;
+	uint64_t looks; /* of its namespace, from the first that saw it */
 };
 
 struct leak_groups {
@@ -51,6 +57,7 @@ int leak_groups_add(struct leak_groups *g, const struct tierd_info *i);
 /* Groups of namespaces that have ended a step are compared with the look after the step before: at
  * other times an iteration is somewhere in its middle. */
 void leak_groups_end(struct leak_groups *g);
+bool leak_trend_grows(const struct leak_trend *t);
 void leak_groups_free(struct leak_groups *g);
 
 #endif

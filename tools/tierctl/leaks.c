@@ -203,7 +203,7 @@ static int find_pinned(struct leaks *l, struct tierd *t)
 }
 
 static void say_group(const struct leaks *l, const struct leak_group *g, const char *what,
-		      uint64_t first, uint64_t last)
+		      const struct leak_trend *t)
 {
 	const struct leak_space *s = &l->groups.spaces[g->space];
 	char from[TEXT_ROOM], to[TEXT_ROOM];
@@ -217,9 +217,9 @@ static void say_group(const struct leaks *l, const struct leak_group *g, const c
 		json_plain(stdout, g->prefix, strlen(g->prefix));
 		printf("%s, %s: ", g->prefix[0] != '\0' ? "*" : "(unnamed)", text_class(g->class_));
 		if (bytes)
-			printf("%s to %s", text_bytes(first, from), text_bytes(last, to));
+			printf("%s to %s", text_bytes(t->first, from), text_bytes(t->last, to));
 		else
-			printf("%" PRIu64 " to %" PRIu64, first, last);
+			printf("%" PRIu64 " to %" PRIu64, t->first, t->last);
 		printf(", %" PRIu64 " tensors\n", g->tensors);
 		return;
 	}
@@ -229,8 +229,8 @@ static void say_group(const struct leaks *l, const struct leak_group *g, const c
 	json_name(&j, "prefix", g->prefix, strlen(g->prefix));
 	json_text(&j, "class", text_class(g->class_));
 	json_u64(&j, "looks", s->looks - 1);
-	json_u64(&j, "first", first);
-	json_u64(&j, "last", last);
+	json_u64(&j, "first", t->first);
+	json_u64(&j, "last", t->last);
 	json_u64(&j, "tensors", g->tensors);
 	json_close(&j, '}');
 	json_end(&j);
@@ -244,12 +244,12 @@ static void find_growing(struct leaks *l)
 
 		if (g->looks < LOOKS_LEAST)
 			continue;
-		if (g->bytes_grew) {
-			say_group(l, g, "bytes", g->first_bytes, g->last_bytes);
+		if (leak_trend_grows(&g->bytes)) {
+			say_group(l, g, "bytes", &g->bytes);
 			l->found++;
 		}
-		if (g->pins_grew) {
-			say_group(l, g, "pins", g->first_pins, g->last_pins);
+		if (leak_trend_grows(&g->pins)) {
+			say_group(l, g, "pins", &g->pins);
 			l->found++;
 		}
 	}
