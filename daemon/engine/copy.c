@@ -64,12 +64,33 @@ static bool goes_by_blocks(const struct engine *e, const struct request *q, cons
 	return q->in || (r->sources & SOURCE_NVME) != 0;
 }
 
+/* What is below an UNFILLED front stays the tensor's until its writer says `filled`, which one that
+ * is stopped may never do. nvme's blocks would have to stay while they are read: that waits. */
+static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+	const char *below;
+
+	if ((r->sources & SOURCE_ZERO) != 0) {
+		memset(q->window, 0, q->bytes);
+	} else if ((r->sources & SOURCE_DRAM) != 0) {
+		below = replica_address(e, dram_of(e, r), r->dram_node);
+		memcpy(q->window, below + q->offset, q->bytes);
+	} else {
+		return false;
+	}
+	request_finish(e, q, 0, "");
+	return true;
+}
+
 /* The client copies under a pin. It could not pin a front that nobody has filled: what it wants is
  * below. */
 static void leave_to_pin(struct engine *e, struct request *q, uint32_t tensor)
 {
 	if (front_settle(e, tensor))
 		request_finish(e, q, -EAGAIN, "the tensor is resident now");
+	else if (!q->in && read_below(e, q, tensor))
+		return;
 	else if (acquire_drop_unfilled(e, q, tensor) == 0)
 		request_wake(e, q);
 }
