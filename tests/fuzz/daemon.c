@@ -308,11 +308,12 @@ void daemon_close(struct fuzz_daemon *d)
 		daemon_turns(d, 1);
 	}
 	engine_check(d->world.engine);
+	/* The world is last: it sees whether all memory was given back. */
 	server_stop(d->server);
-	world_close(&d->world);
 	server_destroy(d->server);
 	alive = NULL;
 	loop_destroy(d->loop);
 	segments_destroy(&d->segments);
 	rendezvous_close(&d->rendezvous);
+	world_close(&d->world);
 }
