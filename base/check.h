@@ -15,8 +15,7 @@ _Noreturn void check_failed(const char *expr, const char *file, int line, const 
 /* The hook prints what the daemon knows of the moment (tensor, move, tiers); one a process. */
 void check_set_panic_hook(void (*hook)(void *), void *ctx);
 
-#define ASSERT(expr) \
-	((expr) ? (void)0 : check_failed(#expr, __FILE__, __LINE__, __func__))
+#define ASSERT(expr) ((expr) ? (void)0 : check_failed(#expr, __FILE__, __LINE__, __func__))
 
 _Noreturn void check_object_failed(const char *expr, const void *object, uint32_t magic,
 				   uint32_t want, const char *file, int line, const char *func);

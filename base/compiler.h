@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 #define ARRAY_SIZE(a)              (sizeof(a) / sizeof((a)[0]))
-#define container_of(ptr, type, m) ((type *)((char *)(ptr) - offsetof(type, m)))
+#define container_of(ptr, type, m) ((type *)((char *)(ptr)-offsetof(type, m)))
 
 /* `a` is a power of two. */
-#define ALIGN_UP(x, a)   (((x) + ((a) - 1)) & ~((uint64_t)(a) - 1))
-#define ALIGN_DOWN(x, a) ((x) & ~((uint64_t)(a) - 1))
+#define ALIGN_UP(x, a)   (((x) + ((a)-1)) & ~((uint64_t)(a)-1))
+#define ALIGN_DOWN(x, a) ((x) & ~((uint64_t)(a)-1))
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))

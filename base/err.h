@@ -17,7 +17,10 @@ struct err {
 	char text[ERR_TEXT_BYTES];
 };
 
-#define ERR_INIT { 0, "" }
+#define ERR_INIT      \
+	{             \
+		0, "" \
+	}
 
 /* Fills `err` (which may be NULL) and returns `-code`. `code` is a positive errno; the text is
  * lower case, names the object first and has no full stop. */

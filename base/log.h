@@ -16,22 +16,22 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 
 /* One row a topic: X(enumerator, "name", "what it speaks of"). */
-#define LOG_TOPICS(X) \
-	X(MAIN, "main", "start, stop and configuration") \
+#define LOG_TOPICS(X)                                                \
+	X(MAIN, "main", "start, stop and configuration")             \
 	X(SERVER, "server", "socket, connections, death of clients") \
-	X(REQUEST, "request", "ring entries") \
-	X(ENGINE, "engine", "tensors and their states") \
-	X(MOVE, "move", "moves and their transfers") \
-	X(RECLAIM, "reclaim", "victims, cleaning, compaction") \
-	X(LANE, "lane", "lane threads") \
-	X(TIER, "tier", "tiers and devices") \
+	X(REQUEST, "request", "ring entries")                        \
+	X(ENGINE, "engine", "tensors and their states")              \
+	X(MOVE, "move", "moves and their transfers")                 \
+	X(RECLAIM, "reclaim", "victims, cleaning, compaction")       \
+	X(LANE, "lane", "lane threads")                              \
+	X(TIER, "tier", "tiers and devices")                         \
 	X(CLIENT, "client", "the client library")
 
 enum log_topic {
 #define X(id, name, help) LOG_TOPIC_##id,
 	LOG_TOPICS(X)
 #undef X
-	LOG_TOPIC_COUNT
+		LOG_TOPIC_COUNT
 };
 
 /* Parses TIERD_LOG's syntax; NULL leaves the defaults. -EINVAL on an unknown topic or level. */
@@ -45,9 +45,9 @@ void log_printable(char *text);
 bool log_enabled(enum log_topic topic, enum log_level level);
 void log_write(enum log_topic topic, enum log_level level, const char *fmt, ...) PRINTF(3, 4);
 
-#define log_at(topic, level, ...) \
-	(log_enabled(LOG_TOPIC_##topic, level) \
-		? log_write(LOG_TOPIC_##topic, level, __VA_ARGS__) : (void)0)
+#define log_at(topic, level, ...)                                                                 \
+	(log_enabled(LOG_TOPIC_##topic, level) ? log_write(LOG_TOPIC_##topic, level, __VA_ARGS__) \
+					       : (void)0)
 #define log_error(topic, ...) log_at(topic, LOG_ERROR, __VA_ARGS__)
 #define log_warn(topic, ...)  log_at(topic, LOG_WARN, __VA_ARGS__)
 #define log_info(topic, ...)  log_at(topic, LOG_INFO, __VA_ARGS__)

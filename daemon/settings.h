@@ -81,7 +81,7 @@ struct settings {
 	bool core_dumps;
 	struct config_list namespaces; /* of struct settings_namespace */
 	struct settings_excess excess;
-	struct fault_config fault;     /* of the daemon's own memory */
+	struct fault_config fault; /* of the daemon's own memory */
 };
 
 extern const struct config_row settings_rows[];

@@ -157,8 +157,8 @@ static inline void *try_data(struct tierd *t, tierd_tensor h, uint64_t *ret_byte
  * while he looks, and try_data() then says that it is not mapped. */
 static inline void *reached_data(struct tierd *t, tierd_tensor h)
 {
-	uint64_t word1 = atomic_load_explicit(&t->hot.descriptors[h.index].word1,
-					      memory_order_relaxed);
+	uint64_t word1 =
+		atomic_load_explicit(&t->hot.descriptors[h.index].word1, memory_order_relaxed);
 	const struct client_arena *a = &t->hot.arenas[word1_arena(word1)];
 
 	return (a->bytes != 0 ? a->base : t->slabs[word1_arena(word1)].base) + word1_offset(word1);

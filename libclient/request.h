@@ -29,7 +29,7 @@ int request_set_late(void);
 enum call_needs {
 	CALL_PAYLOAD = 1,
 	CALL_WINDOW = 2,
-	CALL_TRY = 4,    /* -EAGAIN instead of waiting for an id or a slot */
+	CALL_TRY = 4,     /* -EAGAIN instead of waiting for an id or a slot */
 	CALL_SIGNALS = 8, /* a signal ends the wait with -EINTR */
 	CALL_URGENT = 16, /* others may wait for what this one gives back */
 };

@@ -11,10 +11,10 @@
 
 struct dram_config {
 	struct config_bytes size;
-	uint64_t zone_bytes; /* as configured; what it comes to is rounded up to whole slabs */
-	int huge_pages;      /* enum arena_huge */
-	int numa;            /* enum topo_mode */
-	uint64_t slab;       /* bytes of a step, 0: all of it at once */
+	uint64_t zone_bytes;   /* as configured; what it comes to is rounded up to whole slabs */
+	int huge_pages;        /* enum arena_huge */
+	int numa;              /* enum topo_mode */
+	uint64_t slab;         /* bytes of a step, 0: all of it at once */
 	uint64_t beside_bytes; /* no row: what is taken after it, as the staging segment is */
 	struct fault_config fault;
 };

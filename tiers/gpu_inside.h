@@ -20,11 +20,11 @@
 
 #define GPUS_MAX         16
 #define GPU_RANGES_MAX   4
-#define GPU_REGISTER_MAX GIB(1)  /* of one registration */
-#define GPU_SLOTS        256     /* xfers that a stream holds */
+#define GPU_REGISTER_MAX GIB(1)   /* of one registration */
+#define GPU_SLOTS        256      /* xfers that a stream holds */
 #define GPU_AHEAD        MIB(128) /* twice what the driver has of a demand stream */
-#define GPU_COPIES_MAX   64      /* copies of a stream that the driver holds */
-#define GPU_BLOCK        MIB(1)  /* of pinned memory: zeros, ones, and a stream's bounce buffer */
+#define GPU_COPIES_MAX   64       /* copies of a stream that the driver holds */
+#define GPU_BLOCK        MIB(1)   /* of pinned memory: zeros, ones, and a stream's bounce buffer */
 
 /* ---- slabs: H, and C while H has nothing --------------------------------------------------- */
 

@@ -405,20 +405,22 @@ static void nvme_wait(struct tier *t, int64_t timeout_ns)
 	ts.tv_sec = timeout_ns / (int64_t)NS_PER_S;
 	ts.tv_nsec = timeout_ns % (int64_t)NS_PER_S;
 	n->unsubmitted_bytes = 0;
-	r = io_uring_submit_and_wait_timeout(&n->ring.uring, &cqe, 1,
-					     timeout_ns < 0 ? NULL : &ts, NULL);
+	r = io_uring_submit_and_wait_timeout(&n->ring.uring, &cqe, 1, timeout_ns < 0 ? NULL : &ts,
+					     NULL);
 	/* The kernel is short of memory: without a pause the lane would ask it in a circle. */
 	if (r == -EAGAIN || r == -EBUSY)
-		poll(&(struct pollfd){n->wake_fd, POLLIN, 0}, 1, 1);
+		poll(&(struct pollfd){ n->wake_fd, POLLIN, 0 }, 1, 1);
 	ASSERT(r >= 0 || r == -ETIME || r == -EINTR || r == -EAGAIN || r == -EBUSY);
 }
 
 /* Tables */
 
 /* clang-format off: one row a key */
-#define PATH_ROW(key, kind, member, help)                                                        \
-	{ key, kind, offsetof(struct nvme_path, member), NULL, NULL, NULL, CONFIG_REQUIRED, help, \
-	  NULL, NULL }
+#define PATH_ROW(key, kind, member, help)                                                         \
+	{                                                                                         \
+		key, kind, offsetof(struct nvme_path, member), NULL, NULL, NULL, CONFIG_REQUIRED, \
+			help, NULL, NULL                                                          \
+	}
 
 const struct config_row nvme_path_rows[] = {
 	PATH_ROW("path", CONFIG_PATH, path,
@@ -432,9 +434,11 @@ const struct config_row nvme_path_rows[] = {
 
 static const char *const direct_choices[] = { "try", "require", "off", NULL };
 
-#define OPTION_ROW(key, kind, member, default_text, min, max, choices, help)              \
-	{ key, kind, offsetof(struct nvme_options, member), default_text, min, max, 0, help, \
-	  choices, NULL }
+#define OPTION_ROW(key, kind, member, default_text, min, max, choices, help)                       \
+	{                                                                                          \
+		key, kind, offsetof(struct nvme_options, member), default_text, min, max, 0, help, \
+			choices, NULL                                                              \
+	}
 
 const struct config_row nvme_option_rows[] = {
 	OPTION_ROW("queue_depth", CONFIG_COUNT, queue_depth, "64", "1", "1024", NULL,

@@ -29,7 +29,7 @@ struct nvme_options {
 	uint64_t queue_depth;
 	uint64_t block_bytes;
 	uint64_t checksum_threads;
-	int direct; /* enum nvme_direct */
+	int direct;                /* enum nvme_direct */
 	struct fault_config fault; /* the seam under the lane */
 };
 extern const struct config_row nvme_option_rows[];

@@ -46,15 +46,15 @@ struct slabs {
 	struct xfer x;         /* BACK or UNBACK */
 	bool busy;             /* it is lent */
 	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
-	bool traded; /* for one at another place, that was not asked for yet */
+	bool traded;           /* for one at another place, that was not asked for yet */
 	uint64_t left_at_ns;
 	/* What there was when the last BACK found no memory, or no descriptor: more is not asked
 	 * for before retry_at. UINT64_MAX: as far as is known there is more. */
 	uint64_t limit_bytes, retry_at_ns;
-	int refused;    /* of that BACK: its result, */
-	char cause[96]; /* and the sentence, whose figures may be others each time */
-	uint64_t scan_at_ns;   /* when to look for empty ones */
-	bool trim;             /* every empty one is to go, however short it has been */
+	int refused;         /* of that BACK: its result, */
+	char cause[96];      /* and the sentence, whose figures may be others each time */
+	uint64_t scan_at_ns; /* when to look for empty ones */
+	bool trim;           /* every empty one is to go, however short it has been */
 	struct pinner pinner[ENGINE_DEVICES_MAX];
 };
 

@@ -134,7 +134,7 @@ struct device {
 	uint64_t ask_all_at_ns; /* nor ask policies for all that they were denied */
 	int clean_error;        /* last failure to write back, 0 since the last success */
 	char clean_cause[192];
-	bool clean_refused; /* since somebody began to look for room, for want of memory */
+	bool clean_refused;         /* since somebody began to look for room, for want of memory */
 	uint64_t compact_at_ns;     /* no window was found: do not look again before */
 	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */
 	/* slide.c: where the window ends, and the tensor before the gap that is closed next. */

@@ -28,12 +28,13 @@
 	"  dram: {size: 8MiB}\n"                 \
 	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n"
 
-#define OPS_MAX       64u
-#define FIRST_SPAN    2000u /* instructions, until an operation is known */
-#define DAEMON_SPAN   20000u
-#define CHILD_MS      60000
-#define MEMORY_LEEWAY MIB(24) /* of the daemon: what its tiers had not touched yet, and malloc's \
-			       */
+#define OPS_MAX     64u
+#define FIRST_SPAN  2000u /* instructions, until an operation is known */
+#define DAEMON_SPAN 20000u
+#define CHILD_MS    60000
+#define MEMORY_LEEWAY                                                              \
+	MIB(24) /* of the daemon: what its tiers had not touched yet, and malloc's \
+		 */
 
 static struct system tierd_system;
 static struct system *const s = &tierd_system;

@@ -354,11 +354,8 @@ END_TEST
 /* It waits for its own pins alone, though the GPU could have more memory. */
 START_TEST(whoever_fills_its_own_limit_is_told_where_memory_could_come)
 {
-	struct rig *r = rig_open((struct world_shape){ .hbm = 1,
-						       .nvme = 2,
-						       .slabs = true,
-						       .quotas = limited,
-						       .quota_count = 1 });
+	struct rig *r = rig_open((struct world_shape){
+		.hbm = 1, .nvme = 2, .slabs = true, .quotas = limited, .quota_count = 1 });
 	struct wire_handle t[5];
 
 	rig_threads(r, 0, 1);

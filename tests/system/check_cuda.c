@@ -406,8 +406,7 @@ END_TEST
 
 UNIT_MAIN("cuda", more_slabs_than_a_client_takes_are_refused, bytes_go_through_gpus_and_back,
 	  gpus_that_have_nothing_to_do_sleep, bytes_stay_whole_on_gpus,
-	  a_gpu_without_memory_is_full_for_a_while,
-	  one_gpu_of_four_that_cannot_be_opened_is_named,
+	  a_gpu_without_memory_is_full_for_a_while, one_gpu_of_four_that_cannot_be_opened_is_named,
 	  a_slab_waits_for_a_descriptor_and_the_client_is_told,
 	  a_total_limit_of_pinned_memory_ends_registration_and_nothing_else,
 	  what_lanes_need_is_pinned_before_what_can_do_without,

@@ -21,11 +21,11 @@
 #define ALL     (LAYERS * EXPERTS)
 
 /* A quarter of them stands in dram. */
-#define CONFIG(policy)                                                    \
-	"tensors: 4Ki\n"                                                  \
-	"staging: 2MiB\n"                                                 \
-	"tiers:\n"                                                        \
-	"  dram: {size: 6MiB}\n"                                          \
+#define CONFIG(policy)                                                   \
+	"tensors: 4Ki\n"                                                 \
+	"staging: 2MiB\n"                                                \
+	"tiers:\n"                                                       \
+	"  dram: {size: 6MiB}\n"                                         \
 	"  nvme: {paths: [{path: @NVME@, size: 48MiB}], block: 64KiB}\n" \
 	"classes: {parameter: {policy: " policy "}}\n"
 

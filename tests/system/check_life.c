@@ -586,5 +586,4 @@ UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
 	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
 	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,
 	  a_stopped_client_is_alive_and_keeps_its_pins, nobody_waits_for_a_writer_but_for_its_room,
-	  an_idle_daemon_with_clients_does_not_run,
-	  ten_requests_a_second_cost_a_few_wake_ups_each)
+	  an_idle_daemon_with_clients_does_not_run, ten_requests_a_second_cost_a_few_wake_ups_each)

@@ -19,14 +19,14 @@
 
 #define NODES "/sys/devices/system/node"
 /* Three that would each say it. */
-#define CONFIG                                                            \
-	"tensors: 4Ki\n"                                                  \
-	"tiers:\n"                                                        \
-	"  hbm: {backend: memory, size: 8MiB}\n"                          \
-	"  dram: {size: 32MiB}\n"                                         \
+#define CONFIG                                                           \
+	"tensors: 4Ki\n"                                                 \
+	"tiers:\n"                                                       \
+	"  hbm: {backend: memory, size: 8MiB}\n"                         \
+	"  dram: {size: 32MiB}\n"                                        \
 	"  nvme: {paths: [{path: @NVME@, size: 64MiB}], block: 64KiB}\n" \
-	"domains:\n"                                                      \
-	"  - {name: red, users: [65533], dram: 8MiB}\n"                   \
+	"domains:\n"                                                     \
+	"  - {name: red, users: [65533], dram: 8MiB}\n"                  \
 	"  - {name: blue, users: [65534], dram: 8MiB}\n"
 
 static const char *cpus[2]; /* of each node, as the kernel writes them */

@@ -30,12 +30,12 @@ static int load(const char *text)
 #define CUDA "tiers: {dram: {size: 64MiB}, hbm: {backend: cuda, size: 128MiB, "
 
 /* 64 MiB of hbm and dram, 100 MiB of nvme on two paths, in one map that goes on. */
-#define SHARED                                                                                \
+#define SHARED                                                                                    \
 	"tiers: {hbm: {backend: memory, size: 64MiB}, dram: {size: 64MiB}, nvme: {block: 64KiB, " \
 	"paths: [{path: /a, size: 75MiB}, {path: /b, size: 25MiB}]}}\n"
-#define RED "  - {name: red, users: [7, joe], hbm: 25%, dram: 16MiB, nvme: 40MiB}\n"
+#define RED        "  - {name: red, users: [7, joe], hbm: 25%, dram: 16MiB, nvme: 40MiB}\n"
 #define VAST(name) "  - {name: " #name ", users: [" #name "], dram: 4194304TiB}\n"
-#define TWO_GPUS "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
+#define TWO_GPUS   "tiers: {dram: {size: 64MiB}, hbm: {backend: memory, size: 1MiB, devices: 2}}\n"
 
 START_TEST(the_smallest_configuration_has_all_defaults)
 {
@@ -500,5 +500,4 @@ UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
 	  users_that_could_not_be_asked_for_are_not_said_to_be_none,
 	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
-	  quotas_are_bytes_of_the_tiers_there_are,
-	  what_is_printed_loads_to_the_same)
+	  quotas_are_bytes_of_the_tiers_there_are, what_is_printed_loads_to_the_same)

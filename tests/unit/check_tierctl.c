@@ -558,7 +558,7 @@ static bool is_growth(const uint64_t *bytes, size_t looks)
 	return ret;
 }
 
-#define GROWS(...)                            \
+#define GROWS(...)                                   \
 	is_growth((const uint64_t[]){ __VA_ARGS__ }, \
 		  sizeof((const uint64_t[]){ __VA_ARGS__ }) / sizeof(uint64_t))
 
@@ -584,5 +584,4 @@ UNIT_MAIN("tierctl", names_cannot_steer_a_terminal_nor_break_json,
 	  answers_that_cannot_be_are_errors, show_says_in_json_why_it_failed,
 	  status_shows_bytes_rates_and_stalls, a_lane_that_hangs_is_named_with_its_time,
 	  status_without_rates_and_with_every_counter, a_dead_daemon_is_an_error_and_no_hang,
-	  counters_of_another_minor_are_not_shown,
-	  growth_is_seen_wherever_in_a_step_a_look_comes)
+	  counters_of_another_minor_are_not_shown, growth_is_seen_wherever_in_a_step_a_look_comes)

@@ -58,19 +58,19 @@ static int unit_run(const char *name, const TTest *const *tests, size_t n, char 
 }
 
 /* The same with a fixture: what every test begins and ends with. */
-#define UNIT_MAIN_WITH(setup, teardown, name, ...) \
-	int main(int argc, char **argv) \
-	{ \
-		const TTest *const tests[] = { __VA_ARGS__ }; \
-		unit_setup = setup; \
-		unit_teardown = teardown; \
+#define UNIT_MAIN_WITH(setup, teardown, name, ...)                                        \
+	int main(int argc, char **argv)                                                   \
+	{                                                                                 \
+		const TTest *const tests[] = { __VA_ARGS__ };                             \
+		unit_setup = setup;                                                       \
+		unit_teardown = teardown;                                                 \
 		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0]), argv + 1); \
 	}
 
-#define UNIT_MAIN(name, ...) \
-	int main(int argc, char **argv) \
-	{ \
-		const TTest *const tests[] = { __VA_ARGS__ }; \
+#define UNIT_MAIN(name, ...)                                                              \
+	int main(int argc, char **argv)                                                   \
+	{                                                                                 \
+		const TTest *const tests[] = { __VA_ARGS__ };                             \
 		return unit_run(name, tests, sizeof(tests) / sizeof(tests[0]), argv + 1); \
 	}
 

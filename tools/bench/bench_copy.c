@@ -325,8 +325,8 @@ static uint64_t slower(struct copy *c, uint64_t disk_ns, enum gpu_direction dire
 		       uint64_t bytes)
 {
 	uint64_t piece = MIN(bytes, MIB(4));
-	uint64_t link_ns = card_raw(&c->gpu[0], CARD_ALLOCATED, direction, piece,
-				    (unsigned)(bytes / piece));
+	uint64_t link_ns =
+		card_raw(&c->gpu[0], CARD_ALLOCATED, direction, piece, (unsigned)(bytes / piece));
 
 	return MAX(disk_ns, link_ns);
 }

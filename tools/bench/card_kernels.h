@@ -46,7 +46,7 @@ static const char card_kernels[] =
 
 	".visible .entry bench_fill(.param .u64 p, .param .u64 n, .param .u32 seed) "
 	"{\n" PTX_REGISTERS PTX_INDEX "	ld.param.u64 %p, [p];\n	ld.param.u64 %n, [n];\n	"
-				      "ld.param.u32 %r5, [seed];\n" PTX_LOOP PTX_WORD PTX_ADDRESS
+	"ld.param.u32 %r5, [seed];\n" PTX_LOOP PTX_WORD PTX_ADDRESS
 	"	st.global.u32 [%a], %r6;\n" PTX_NEXT "	ret;\n}\n"
 
 	".visible .entry bench_check(.param .u64 p, .param .u64 n, .param .u32 seed, "

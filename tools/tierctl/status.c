@@ -28,8 +28,7 @@ static void text_head(const struct page *p)
 	json_plain(stdout, p->domain, strlen(p->domain));
 	printf(", up %s, %" PRIu64 " client%s, %" PRIu64 " tensor%s, %s of %s committed\n\n",
 	       text_duration(p->uptime_ns, up), p->clients, p->clients == 1 ? "" : "s", p->tensors,
-	       p->tensors == 1 ? "" : "s",
-	       text_bytes(p->committed_bytes, committed),
+	       p->tensors == 1 ? "" : "s", text_bytes(p->committed_bytes, committed),
 	       text_bytes(p->admissible_bytes, admissible));
 }
 
