@@ -10,30 +10,10 @@
 
 #include "daemon/engine/quota.h"
 #include "tests/sim/rig.h"
+#include "tests/sim/units.h"
 
-#define UNIT  KIB(16) /* of hbm, which has 16 of them */
-#define ALL   UINT64_MAX
 #define NEVER ENGINE_NEVER
 #define GPU   0
-#define FREE           \
-	{              \
-		0, ALL \
-	}
-#define HBM(guarantee, limit)                                                    \
-	{                                                                        \
-		[TIER_KIND_HBM] = { guarantee, limit }, [TIER_KIND_DRAM] = FREE, \
-		[TIER_KIND_NVME] = FREE                                          \
-	}
-
-/* clang-format off */
-static const struct engine_quota halves[] = {
-	{ .name = "a", .tier = HBM(8 * UNIT, ALL) },
-	{ .name = "b", .tier = HBM(8 * UNIT, ALL) },
-};
-static const struct engine_quota limited[] = {
-	{ .name = "a", .tier = HBM(0, 4 * UNIT) },
-};
-/* clang-format on */
 
 static struct rig *open_rig(const struct engine_quota *quotas, unsigned n)
 {

@@ -279,19 +279,6 @@ static void little_to_pin(void)
 	setenv("FAKE_CUDA_PIN_BYTES", pin_bytes, 1);
 }
 
-static unsigned log_count(const char *text)
-{
-	char line[1024];
-	unsigned n = 0;
-	FILE *f = fopen(s->log, "r");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		n += strstr(line, text) != NULL;
-	fclose(f);
-	return n;
-}
-
 /* From some total on nothing more is pinned, whoever asks. */
 static void pin_until(const char *limit, const char *config)
 {
@@ -316,10 +303,10 @@ START_TEST(a_total_limit_of_pinned_memory_ends_registration_and_nothing_else)
 {
 	pin_until("67108864", PINNED(", slab: 16MiB", ""));
 	ck_assert(system_log_waits(s, "all 96 MiB are there", SYSTEM_READY_MS));
-	ck_assert_uint_eq(log_count("hbm0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
-	ck_assert_uint_eq(log_count("hbm1: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	ck_assert_uint_eq(system_log_count(s, "hbm0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	ck_assert_uint_eq(system_log_count(s, "hbm1: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
 	/* 64 MiB without 2 * 6 of lanes: 8 of staging and two slabs. */
-	ck_assert_uint_eq(log_count("after 40 MiB of host memory the next 16 stay"), 2);
+	ck_assert_uint_eq(system_log_count(s, "after 40 MiB of host memory the next 16 stay"), 2);
 	end();
 }
 END_TEST
@@ -328,7 +315,7 @@ END_TEST
 START_TEST(what_lanes_need_is_pinned_before_what_can_do_without)
 {
 	pin_until("109051904", PINNED("", "")); /* 104 MiB */
-	ck_assert_uint_eq(log_count("after 8 MiB of host memory the next 96 stay"), 2);
+	ck_assert_uint_eq(system_log_count(s, "after 8 MiB of host memory the next 96 stay"), 2);
 	end();
 	pin_until("62914560", /* 60 MiB: 24 of lanes, of two domains */
 		  PINNED("", "domains: [{name: red, users: [65534], hbm: 32MiB, dram: 32MiB,\n"

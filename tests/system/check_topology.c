@@ -63,19 +63,6 @@ static void lie(void)
 		_exit(99);
 }
 
-static unsigned lines_with(const char *text)
-{
-	char line[1024];
-	unsigned n = 0;
-	FILE *f = fopen(s->log, "r");
-
-	ck_assert_ptr_nonnull(f);
-	while (fgets(line, sizeof(line), f))
-		n += strstr(line, text) != NULL;
-	fclose(f);
-	return n;
-}
-
 static void all_works(const char *cpus_0, const char *cpus_1)
 {
 	tierd_tensor h[20];
@@ -104,12 +91,12 @@ START_TEST(nodes_that_share_cpus_are_warned_of_once_and_all_works)
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(shared); i++) {
 		all_works(shared[i][0], shared[i][1]);
-		ck_assert_uint_eq(lines_with("NUMA"), 1);
+		ck_assert_uint_eq(system_log_count(s, "NUMA"), 1);
 		ck_assert_uint_eq(
-			lines_with("warn: tier: topology: NUMA nodes share CPUs, which cannot "
+			system_log_count(s, "warn: tier: topology: NUMA nodes share CPUs, which cannot "
 				   "be; NUMA is not used"),
 			1);
-		ck_assert_uint_eq(lines_with("hwloc"), 0);
+		ck_assert_uint_eq(system_log_count(s, "hwloc"), 0);
 		end();
 	}
 }
@@ -121,7 +108,7 @@ START_TEST(nodes_that_share_none_are_not_warned_of)
 	if (geteuid() != 0 || access(NODES "/online", F_OK) != 0)
 		return;
 	all_works("1\n", "2\n");
-	ck_assert_uint_eq(lines_with("share CPUs"), 0);
+	ck_assert_uint_eq(system_log_count(s, "share CPUs"), 0);
 	end();
 }
 END_TEST

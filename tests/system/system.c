@@ -342,17 +342,22 @@ int system_run_again(struct system *s)
 /* ---- what it says and costs --------------------------------------------------------------------
  */
 
-bool system_log_has(const struct system *s, const char *text)
+unsigned system_log_count(const struct system *s, const char *text)
 {
 	char line[2048];
-	bool found = false;
+	unsigned n = 0;
 	FILE *f = fopen(s->log, "r");
 
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = strstr(line, text) != NULL;
+	while (f && fgets(line, sizeof(line), f))
+		n += strstr(line, text) != NULL;
 	if (f)
 		fclose(f);
-	return found;
+	return n;
+}
+
+bool system_log_has(const struct system *s, const char *text)
+{
+	return system_log_count(s, text) > 0;
 }
 
 bool system_log_waits(const struct system *s, const char *text, int timeout_ms)

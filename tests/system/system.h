@@ -47,6 +47,8 @@ void system_stop(struct system *s);
 /* Starts another one on the same configuration and returns its exit status; its log is appended. */
 int system_run_again(struct system *s);
 bool system_log_has(const struct system *s, const char *text);
+/* Lines with it. */
+unsigned system_log_count(const struct system *s, const char *text);
 /* Waits until the log has it, at most `timeout_ms`. */
 bool system_log_waits(const struct system *s, const char *text, int timeout_ms);
 
