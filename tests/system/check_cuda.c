@@ -303,8 +303,10 @@ START_TEST(a_total_limit_of_pinned_memory_ends_registration_and_nothing_else)
 {
 	pin_until("67108864", PINNED(", slab: 16MiB", ""));
 	ck_assert(system_log_waits(s, "all 96 MiB are there", SYSTEM_READY_MS));
-	ck_assert_uint_eq(system_log_count(s, "hbm0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
-	ck_assert_uint_eq(system_log_count(s, "hbm1: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), 1);
+	ck_assert_uint_eq(system_log_count(s, "hbm0: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"),
+			  1);
+	ck_assert_uint_eq(system_log_count(s, "hbm1: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"),
+			  1);
 	/* 64 MiB without 2 * 6 of lanes: 8 of staging and two slabs. */
 	ck_assert_uint_eq(system_log_count(s, "after 40 MiB of host memory the next 16 stay"), 2);
 	end();

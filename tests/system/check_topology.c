@@ -93,7 +93,8 @@ START_TEST(nodes_that_share_cpus_are_warned_of_once_and_all_works)
 		all_works(shared[i][0], shared[i][1]);
 		ck_assert_uint_eq(system_log_count(s, "NUMA"), 1);
 		ck_assert_uint_eq(
-			system_log_count(s, "warn: tier: topology: NUMA nodes share CPUs, which cannot "
+			system_log_count(
+				s, "warn: tier: topology: NUMA nodes share CPUs, which cannot "
 				   "be; NUMA is not used"),
 			1);
 		ck_assert_uint_eq(system_log_count(s, "hwloc"), 0);
