@@ -57,12 +57,10 @@ struct xfer {
 	uint64_t bytes;        /* exact; nvme rounds up to its block inside, the host buffer is
 				  aligned to GRANULE and large enough for the rounded length */
 	void *host;
-	uint32_t crc;     /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
-	void *owner;      /* the engine's move */
-	uint32_t part;    /* the engine's: which piece of the move */
-	bool lent;        /* the engine's: it is out, and comes back once, */
-	uint64_t lent_ns; /* since then, */
-	struct list lent_link; /* among those that its lane has, in their order */
+	uint32_t crc;      /* nvme: READ compares with it, WRITE returns it, both over `bytes` */
+	void *owner;       /* the engine's move */
+	uint32_t part;     /* the engine's: which piece of the move */
+	struct lent *lent; /* the engine's: it is out, and comes back once; else NULL */
 
 	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV: the device is lost for good, all
 	 * that stood in it is gone and nothing will work there any more */

@@ -336,7 +336,7 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 
 void engine_xfer_done(struct engine *e, struct xfer *x, uint64_t now_ns)
 {
-	ASSERT(x->lent); /* one that came twice would be taken for the next one */
+	ASSERT(x->lent != NULL); /* one that came twice would be taken for the next one */
 	e->now_ns = now_ns;
 	if (x->owner == NULL)
 		slabs_xfer_done(e, x);

@@ -162,12 +162,12 @@ static void put_out(const struct engine *e, const struct move *m, struct wire_ex
 
 	for (unsigned lane = 0; lane < ENGINE_DEVICES_MAX; lane++)
 		list_for_each (it, &e->lent[lane]) {
-			const struct xfer *x = list_entry(it, struct xfer, lent_link);
+			const struct lent *l = list_entry(it, struct lent, link);
 
-			if (x->owner != m)
+			if (l->x->owner != m)
 				continue;
-			if (x->lent_ns < oldest_ns) {
-				oldest_ns = x->lent_ns;
+			if (l->since_ns < oldest_ns) {
+				oldest_ns = l->since_ns;
 				ret->out_device = (uint8_t)lane;
 			}
 			break; /* those behind it are younger */

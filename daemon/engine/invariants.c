@@ -371,12 +371,12 @@ static void check_lent(struct engine *e)
 		uint64_t before_ns = 0;
 
 		list_for_each (it, &e->lent[lane]) {
-			const struct xfer *x = list_entry(it, struct xfer, lent_link);
+			const struct lent *l = list_entry(it, struct lent, link);
 
-			ASSERT(x->lent && x->lent_ns >= before_ns);
+			ASSERT(l->x->lent == l && l->since_ns >= before_ns);
 			if (before_ns == 0)
-				ASSERT(atomic_load(STAT(e, device[lane].oldest_ns)) == x->lent_ns);
-			before_ns = x->lent_ns;
+				ASSERT(atomic_load(STAT(e, device[lane].oldest_ns)) == l->since_ns);
+			before_ns = l->since_ns;
 			lent++;
 		}
 		if (list_empty(&e->lent[lane]))

@@ -107,17 +107,18 @@ static void note_oldest(struct engine *e, uint8_t lane)
 	const struct list *lent = &e->lent[lane];
 
 	stat_set(STAT(e, device[lane].oldest_ns),
-		 list_empty(lent) ? 0 : list_first(lent, struct xfer, lent_link)->lent_ns);
+		 list_empty(lent) ? 0 : list_first(lent, struct lent, link)->since_ns);
 }
 
-void xfer_lend(struct engine *e, uint8_t device, struct xfer *x)
+void xfer_lend(struct engine *e, uint8_t device, struct xfer *x, struct lent *l)
 {
 	struct device *d = &e->devices[device];
 
-	ASSERT(!x->lent);
-	x->lent = true;
-	x->lent_ns = MAX(e->now_ns, 1u);
-	list_push_back(&e->lent[d->lane], &x->lent_link);
+	ASSERT(x->lent == NULL);
+	x->lent = l;
+	l->x = x;
+	l->since_ns = MAX(e->now_ns, 1u);
+	list_push_back(&e->lent[d->lane], &l->link);
 	note_oldest(e, d->lane);
 	if (d->flight == 0)
 		d->busy_since_ns = e->now_ns;
@@ -136,7 +137,7 @@ static void lend(struct engine *e, struct piece *p)
 	p->x.owner = p->move;
 	p->x.part = p->index;
 	p->x.priority = p->move->priority;
-	xfer_lend(e, p->device, &p->x);
+	xfer_lend(e, p->device, &p->x, &p->lent);
 }
 
 /* What tools show of a lane: those of dram's two devices are one. */
@@ -157,8 +158,8 @@ void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x)
 {
 	struct device *d = &e->devices[device];
 
-	x->lent = false;
-	list_remove(&x->lent_link);
+	list_remove(&x->lent->link);
+	x->lent = NULL;
 	note_oldest(e, d->lane);
 	if (x->result == -ENODEV && device_kind(e, device) == TIER_KIND_HBM)
 		lost_device(e, device);

@@ -23,8 +23,8 @@ void piece_give(struct engine *e, struct piece *p);
 void move_finished(struct engine *e, struct move *m);
 
 /* What every xfer goes through, also one of no move (its owner is NULL): counted, lent; and back.
- */
-void xfer_lend(struct engine *e, uint8_t device, struct xfer *x);
+ * `l` stands beside it. */
+void xfer_lend(struct engine *e, uint8_t device, struct xfer *x, struct lent *l);
 void xfer_take_back(struct engine *e, uint8_t device, struct xfer *x);
 
 #endif

@@ -108,7 +108,7 @@ static void lend(struct engine *e, uint8_t tier, enum xfer_op op, uint32_t i)
 			      .part = tier };
 	list_init(&s->x.link);
 	s->slab[i].state = op == XFER_BACK ? SLAB_BACKING : SLAB_UNBACKING;
-	xfer_lend(e, tier, &s->x);
+	xfer_lend(e, tier, &s->x, &s->lent);
 }
 
 void slabs_back(struct engine *e, uint8_t tier, uint32_t i)
@@ -140,7 +140,7 @@ static void pump_pins(struct engine *e, uint8_t tier)
 				      .from = slab_begin(s, i),
 				      .part = tier };
 		list_init(&p->x.link);
-		xfer_lend(e, (uint8_t)d, &p->x);
+		xfer_lend(e, (uint8_t)d, &p->x, &p->lent);
 	}
 }
 

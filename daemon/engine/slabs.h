@@ -33,6 +33,7 @@ struct slab {
 /* A device that registers host memory, slab by slab in the order of addresses. */
 struct pinner {
 	struct xfer x;
+	struct lent lent;
 	bool used, busy;
 	uint32_t done; /* slabs */
 };
@@ -44,9 +45,10 @@ struct slabs {
 	uint64_t bytes, end;   /* of one; of all */
 	uint64_t backed_bytes; /* that have memory */
 	struct xfer x;         /* BACK or UNBACK */
-	bool busy;             /* it is lent */
-	uint32_t leaving;      /* the one that LEAVES or is UNBACKED; `count`: none */
-	bool traded;           /* for one at another place, that was not asked for yet */
+	struct lent lent;
+	bool busy;        /* it is lent */
+	uint32_t leaving; /* the one that LEAVES or is UNBACKED; `count`: none */
+	bool traded;      /* for one at another place, that was not asked for yet */
 	uint64_t left_at_ns;
 	/* What there was when the last BACK found no memory, or no descriptor: more is not asked
 	 * for before retry_at. UINT64_MAX: as far as is known there is more. */

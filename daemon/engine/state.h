@@ -301,9 +301,17 @@ struct move {
 	uint64_t begin_ns;
 };
 
+/* Stands beside an xfer that is out: the xfer is its lane's meanwhile, which may read all of it. */
+struct lent {
+	struct list link; /* engine.lent: of one lane, in their order */
+	const struct xfer *x;
+	uint64_t since_ns;
+};
+
 /* One xfer of a move. */
 struct piece {
 	struct xfer x;
+	struct lent lent;
 	struct move *move;
 	uint32_t index;
 	uint8_t device; /* whose lane has it */
@@ -374,7 +382,7 @@ struct engine {
 	uint32_t move_room, move_free_hint;
 	struct list moves;
 	unsigned in_flight;
-	struct list lent[ENGINE_DEVICES_MAX]; /* struct xfer, of each lane, the oldest first */
+	struct list lent[ENGINE_DEVICES_MAX]; /* of each lane, the oldest first */
 	struct piece *free_pieces;
 
 	struct block_map **maps; /* by record.map; 0 is not used */
