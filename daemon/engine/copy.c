@@ -71,6 +71,9 @@ static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 	const struct record *r = record_of(e, tensor);
 	const char *below;
 
+	/* Nothing is below what was lost, and whoever has pinned it may be its new writer. */
+	if ((r->flags & RECORD_LOST) != 0)
+		return false;
 	if ((r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);
 	} else if ((r->sources & SOURCE_DRAM) != 0) {

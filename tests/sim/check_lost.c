@@ -244,6 +244,24 @@ START_TEST(a_lost_gpu_has_no_memory)
 }
 END_TEST
 
+/* Neither the lost bytes nor zeros: until the new writer has said `filled` there are none. */
+START_TEST(a_copy_beside_a_writer_who_may_revive_it_waits)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle only = written(r, 0, 'o');
+	char got[WORLD_BLOCK];
+
+	lose(r);
+	rig_acquire(r, 1, 1, only, HOST, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 100), 0);
+	ck_assert_ptr_nonnull(rig_try(r, 1, only, HOST, ACCESS_WRITE));
+	ck_assert_int_eq(copy_out(r, only, got, sizeof(got)), RIG_UNANSWERED);
+	rig_unpin(r, 1, only, ACCESS_WRITE);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 500), -EIO);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  whoever_overwrites_all_of_it_revives_a_lost_tensor,
 	  a_place_that_is_lost_is_told_and_others_go_on,
@@ -251,4 +269,5 @@ UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  a_writer_who_is_not_let_in_loses_nothing,
 	  who_pins_a_lost_front_is_told_and_others_wait_for_that,
 	  a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost,
-	  a_lost_gpu_has_no_memory)
+	  a_lost_gpu_has_no_memory,
+	  a_copy_beside_a_writer_who_may_revive_it_waits)
