@@ -269,5 +269,4 @@ UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  a_writer_who_is_not_let_in_loses_nothing,
 	  who_pins_a_lost_front_is_told_and_others_wait_for_that,
 	  a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost,
-	  a_lost_gpu_has_no_memory,
-	  a_copy_beside_a_writer_who_may_revive_it_waits)
+	  a_lost_gpu_has_no_memory, a_copy_beside_a_writer_who_may_revive_it_waits)
