@@ -15,12 +15,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/metrics.h"
 #include "libclient/protocol/stats_page.h"
 #include "tests/system/client_rig.h"
 
 #define SERVED_MAX  (1 << 20)
 #define METRICS_MAX 256
-#define IDLE        40 /* connections that say nothing */
+#define IDLE        (2 * METRICS_CONNECTIONS) /* connections that say nothing */
 
 static char served[SERVED_MAX];
 static unsigned port;
