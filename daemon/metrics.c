@@ -30,8 +30,17 @@
 
 #ifdef HAVE_MICROHTTPD
 
+/* Fills a slot for each connection. All by the library's thread. */
+struct seat {
+	bool taken, leaving;
+	int fd;
+	uint64_t number; /* of all that ever came */
+};
+
 struct metrics {
 	struct MHD_Daemon *http;
+	struct seat seats[METRICS_CONNECTIONS + 1];
+	uint64_t came;
 	size_t count;
 	struct metrics_domain of[];
 };
@@ -125,6 +134,50 @@ static enum MHD_Result came(void *ctx, struct MHD_Connection *c, const char *url
 	return answer(c, MHD_HTTP_OK, text, bytes, MHD_RESPMEM_MUST_FREE, type);
 }
 
+/* Who sends a byte now and then is never idle, and a few of those would keep everybody else out. */
+static void leave_to_next(struct metrics *m)
+{
+	struct seat *oldest = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(m->seats); i++) {
+		struct seat *s = &m->seats[i];
+
+		if (!s->taken)
+			return;
+		if (!s->leaving && (oldest == NULL || s->number < oldest->number))
+			oldest = s;
+	}
+	if (oldest == NULL)
+		return;
+	oldest->leaving = true;
+	(void)shutdown(oldest->fd, SHUT_RDWR); /* the library hears it and closes */
+}
+
+static void seat_take(struct metrics *m, struct MHD_Connection *c, void **ret)
+{
+	struct seat *s = m->seats;
+
+	while (s->taken)
+		s++;
+	ASSERT(s < m->seats + ARRAY_SIZE(m->seats));
+	*s = (struct seat){
+		.taken = true,
+		.fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+		.number = m->came++,
+	};
+	*ret = s;
+	leave_to_next(m);
+}
+
+static void comes_or_goes(void *ctx, struct MHD_Connection *c, void **state,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	if (what == MHD_CONNECTION_NOTIFY_STARTED)
+		seat_take(ctx, c, state);
+	else
+		((struct seat *)*state)->taken = false;
+}
+
 /* Signals are the control thread's: the library's thread inherits the mask. It keeps the port when
  * it fails, which a caller that ends does not mind. */
 static struct MHD_Daemon *http_start(int fd, struct metrics *m)
@@ -135,7 +188,8 @@ static struct MHD_Daemon *http_start(int fd, struct metrics *m)
 	guard_block_signals(&was);
 	ret = MHD_start_daemon(
 		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, came,
-		m, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, METRICS_CONNECTIONS,
+		m, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		METRICS_CONNECTIONS + 1, MHD_OPTION_NOTIFY_CONNECTION, comes_or_goes, m,
 		MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)MEMORY_BYTES, MHD_OPTION_END);
 	ASSERT(pthread_sigmask(SIG_SETMASK, &was, NULL) == 0);

@@ -14,8 +14,9 @@
 #include "libclient/protocol/stats_page.h"
 
 #define METRICS_CONNECTIONS 8u
-/* Descriptors: those, the listening socket and what the thread waits by. */
-#define METRICS_FDS (METRICS_CONNECTIONS + 4u)
+/* Descriptors: those, one more that takes the place of the oldest, the listening socket and what
+ * the thread waits by. */
+#define METRICS_FDS (METRICS_CONNECTIONS + 5u)
 
 struct metrics_domain {
 	const char *name;

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -367,6 +369,43 @@ START_TEST(silent_connections_are_few_and_short)
 }
 END_TEST
 
+static int drips[METRICS_CONNECTIONS];
+static atomic_bool drips_stop;
+
+/* A byte of a header that never ends on each of them, long before it is idle for too long. */
+static void *drip(void *arg)
+{
+	static const char head[] = "GET /metrics HTTP/1.1\r\nHost: x\r\nX: ";
+
+	for (unsigned i = 0; i < METRICS_CONNECTIONS; i++)
+		(void)send(drips[i], head, strlen(head), MSG_NOSIGNAL);
+	while (!atomic_load(&drips_stop)) {
+		for (unsigned i = 0; i < METRICS_CONNECTIONS; i++)
+			(void)send(drips[i], "a", 1, MSG_NOSIGNAL);
+		usleep(200 * 1000);
+	}
+	return NULL;
+}
+
+START_TEST(connections_that_never_end_keep_nobody_out)
+{
+	pthread_t thread;
+
+	begin("");
+	connect_as("job");
+	for (unsigned i = 0; i < METRICS_CONNECTIONS; i++)
+		drips[i] = dial();
+	ck_assert_int_eq(pthread_create(&thread, NULL, drip, NULL), 0);
+	for (unsigned i = 0; i < 20; i++)
+		scrape();
+	atomic_store(&drips_stop, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	for (unsigned i = 0; i < METRICS_CONNECTIONS; i++)
+		close(drips[i]);
+	end();
+}
+END_TEST
+
 START_TEST(a_port_that_is_taken_is_said)
 {
 	char config[256];
@@ -427,5 +466,6 @@ END_TEST
 
 UNIT_MAIN("metrics", every_counter_is_served_in_the_format, a_domain_may_have_any_name,
 	  only_get_of_metrics_is_answered, without_memory_for_a_page_there_is_none,
-	  silent_connections_are_few_and_short, a_port_that_is_taken_is_said,
+	  silent_connections_are_few_and_short, connections_that_never_end_keep_nobody_out,
+	  a_port_that_is_taken_is_said,
 	  the_dashboard_asks_for_what_is_served)
