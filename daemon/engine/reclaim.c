@@ -330,7 +330,7 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal, struct quot
 	bool brief = e->now_ns < *ask_all_at(e, device, &demand), begun = false;
 	uint64_t freed = 0;
 
-	e->asked_fully = !brief;
+	e->asked_fully |= !brief;
 	if (device_kind(e, device) == TIER_KIND_DRAM)
 		freed = drop_shadows(e, device, goal, &demand);
 	if (freed + leaving(e, device, &demand) < goal)

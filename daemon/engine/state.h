@@ -414,7 +414,7 @@ struct engine {
 	uint64_t leave_looks; /* compact.c: tensors asked whether they can leave, since it rested */
 	uint64_t judge_looks, judge_at_ns; /* tensors that it looked at, and when it may again */
 	bool judge;       /* somebody waits for pins: deadlock.c looks before the call returns */
-	bool asked_fully; /* the last look for victims left nobody out */
+	bool asked_fully; /* a look for victims of this demand left nobody out */
 	bool orphans;     /* a tensor that somebody waits for was destroyed */
 	bool unblocked;   /* a request has ended that others may be blocked by */
 };

@@ -84,6 +84,27 @@ START_TEST(at_the_limit_it_waits_for_its_own_pins_and_others_pass)
 }
 END_TEST
 
+/* As it is without quotas: half of the GPU is free, in pieces that its own pins lie between. */
+START_TEST(whoever_has_left_holes_alone_by_its_pins_is_told)
+{
+	struct rig *r = open_rig(limited, 1);
+	struct wire_handle b[16], large;
+
+	rig_threads(r, 1, 1);
+	create(r, 1, UNIT, b, 16);
+	large = rig_create(r, 1, 2 * UNIT);
+	for (unsigned i = 0; i < 16; i++)
+		rig_pin(r, 1, b[i], GPU, ACCESS_WRITE);
+	for (unsigned i = 0; i < 16; i += 2)
+		rig_unpin(r, 1, b[i], ACCESS_WRITE);
+	rig_acquire(r, 1, 2, large, GPU, ACCESS_READ, NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 2, 1000), -EDEADLK);
+	for (unsigned i = 1; i < 16; i += 2)
+		rig_unpin(r, 1, b[i], ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(a_hint_at_the_limit_brings_nothing)
 {
 	struct rig *r = open_rig(limited, 1);
@@ -408,6 +429,7 @@ END_TEST
 
 UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
+	  whoever_has_left_holes_alone_by_its_pins_is_told,
 	  a_hint_at_the_limit_brings_nothing, more_than_the_limit_is_refused_at_once,
 	  at_the_limit_below_it_stays_and_others_make_room,
 	  create_refuses_what_the_limits_never_hold,
