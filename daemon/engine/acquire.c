@@ -173,6 +173,30 @@ static bool on_its_way(struct engine *e, const struct request *q, uint32_t tenso
 	       (r->move != 0 && move_brings(move_get(e, r->move), device_at(e, r, q->device)));
 }
 
+static bool lacks(const struct request *q, uint32_t tensor)
+{
+	for (size_t i = 0; i < q->n; i++)
+		if (q->items[i].tensor == tensor)
+			return !q->items[i].ready;
+	return false;
+}
+
+bool acquire_takes(struct engine *e, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+	const struct list *it;
+
+	if (r->wanted == 0 || device_at(e, r, r->wanted_device) == r->front || pins_any(e, tensor))
+		return false;
+	list_for_each (it, &e->running) {
+		const struct request *q = list_entry(it, struct request, link);
+
+		if (q->kind == REQUEST_ACQUIRE && lacks(q, tensor))
+			return true;
+	}
+	return false;
+}
+
 int acquire_blocker(struct engine *e, const struct request *q)
 {
 	struct pins pins;
@@ -217,9 +241,21 @@ static int begin_fill(struct engine *e, struct request *q, struct item *item)
 	return rc == -EBUSY ? waits_for_pins(e, q) : rc;
 }
 
-/* The tensor's move goes first. -EIO: it would wait for a pin of its own on what has failed. */
+/* Nothing is won by an end of the clean while others pin the front, and who flushes what he has
+ * pinned himself may be one of them: he lets go when it has ended. */
+static bool clean_goes_on(struct engine *e, const struct request *q, uint32_t tensor,
+			  const struct move *m)
+{
+	return m->kind == MOVE_CLEAN && !deferred_plain_pin(q->holder, tensor) &&
+	       pins_any(e, tensor);
+}
+
+/* The tensor's move goes first. -EBUSY: only once its front is not pinned. -EIO: it would wait for
+ * a pin of its own on what has failed. */
 static int item_join(struct engine *e, struct request *q, struct item *item, struct move *m)
 {
+	if (clean_goes_on(e, q, item->tensor, m))
+		return waits_for_pins(e, q);
 	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor)) {
 		snprintf(q->cause, sizeof(q->cause), "pinned by this client, but %.200s", m->cause);
 		return -EIO;

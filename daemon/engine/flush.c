@@ -70,10 +70,9 @@ static int flush_item(struct engine *e, struct request *q, struct item *item)
 	}
 	if (r->front == DEVICE_NONE || state_of(e, item->tensor) != STATE_RESIDENT)
 		return 0;
-	if (r->wanted > 0 && device_at(e, r, r->wanted_device) != r->front) {
-		/* Somebody waits to take the front elsewhere and would void the clean. */
+	/* It would void the clean. Who waits for room or a pin does not: that may be ours. */
+	if (acquire_takes(e, item->tensor))
 		return wait_by_poll(e, q);
-	}
 	rc = move_clean(e, item->tensor, true, false, XFER_WRITE_BACK);
 	if (rc == -EALREADY)
 		return 0;

@@ -53,6 +53,8 @@ uint8_t acquire_second_device(const struct engine *e, const struct request *requ
 /* Whether they could ever be in that place together: 0, or -ENOSPC or -EDQUOT with the sentence.
  * All of these are in admission.c. */
 int acquire_can_fit(struct engine *e, struct request *request, char *text, size_t room);
+/* Whether somebody takes it to another place whom nothing keeps from it, neither room nor a pin. */
+bool acquire_takes(struct engine *e, uint32_t tensor);
 /* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
 int acquire_blocker(struct engine *e, const struct request *request);
 void acquire_release_items(struct engine *e, struct request *request);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flushes beside those who want the same tensors elsewhere: who flushes waits for nobody who waits
+ * for him.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "tests/sim/rig.h"
+
+#define HOST PROTOCOL_PLACE_HOST
+#define LONG (12 * WORLD_BLOCK) /* takes several polls to write */
+
+static struct wire_handle written(struct rig *r, unsigned client, uint64_t bytes)
+{
+	struct wire_handle t = rig_create(r, client, bytes);
+
+	memset(rig_pin(r, client, t, HOST, ACCESS_WRITE), 'w', bytes);
+	rig_unpin(r, client, t, ACCESS_WRITE);
+	return t;
+}
+
+static void flush(struct rig *r, unsigned client, struct wire_handle t)
+{
+	r->client[client].answered[2] = false;
+	engine_flush(r->world.engine, r->client[client].holder, 2, &t, 1, r->world.now_ns);
+}
+
+/* A block a millisecond comes back, and polls between them. */
+static int wait_slowly(struct rig *r, unsigned client, uint32_t id, unsigned ms)
+{
+	for (; !r->client[client].answered[id] && ms > 0; ms--) {
+		(void)world_finish_one(&r->world);
+		world_turn(&r->world, NS_PER_MS);
+		engine_check(r->world.engine);
+	}
+	return r->client[client].answered[id] ? r->client[client].result[id] : RIG_UNANSWERED;
+}
+
+START_TEST(what_the_caller_reads_is_flushed_though_another_wants_it_elsewhere)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = written(r, 0, LONG);
+
+	rig_pin(r, 0, t, HOST, ACCESS_READ);
+	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), RIG_UNANSWERED);
+	flush(r, 0, t);
+	ck_assert_int_eq(wait_slowly(r, 0, 2, 100), 0);
+	ck_assert(!r->client[1].answered[1]);
+	rig_unpin(r, 0, t, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 100), 0);
+	rig_close(r);
+}
+END_TEST
+
+/* What it lacks is what the caller holds. */
+START_TEST(what_another_has_no_room_for_is_flushed)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle all = rig_create(r, 0, WORLD_HBM), t = written(r, 0, LONG);
+
+	rig_pin(r, 0, all, 0, ACCESS_READ);
+	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), RIG_UNANSWERED);
+	ck_assert_int_eq(rig_flush(r, 0, t), 0);
+	rig_unpin(r, 0, all, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 100), 0);
+	rig_close(r);
+}
+END_TEST
+
+/* The pin went: the clean gives way at once, and is made anew of where the tensor is then. */
+START_TEST(a_flush_follows_what_was_taken_elsewhere)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = written(r, 0, LONG);
+
+	rig_pin(r, 2, t, HOST, ACCESS_READ);
+	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	flush(r, 0, t);
+	ck_assert_int_eq(wait_slowly(r, 0, 2, 2), RIG_UNANSWERED);
+	rig_unpin(r, 2, t, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 100), 0);
+	ck_assert(!r->client[0].answered[2]);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 100), 0);
+	ck_assert(rig_stands_at(r, t, 0));
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("flushes", what_the_caller_reads_is_flushed_though_another_wants_it_elsewhere,
+	  what_another_has_no_room_for_is_flushed, a_flush_follows_what_was_taken_elsewhere)
