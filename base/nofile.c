@@ -10,6 +10,27 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+int nofile_keep_stdio(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return -errno;
+	return 0;
+}
+
+int nofile_above_stdio(int fd)
+{
+	int above = -1;
+
+	if (fd >= STDIN_FILENO && fd <= STDERR_FILENO)
+		above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (above < 0)
+		return fd;
+	close(fd);
+	return above;
+}
+
 void nofile_raise(void)
 {
 	struct rlimit limit;

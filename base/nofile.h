@@ -18,6 +18,11 @@ struct nofile {
 	uint64_t limit, open; /* numbers below the limit */
 };
 
+/* Whoever was started without one of 0, 1 and 2 has it then, and what is printed there fails as it
+ * did: else the first files that are opened would be printed to. 0 or -errno. */
+int nofile_keep_stdio(void);
+/* For a library: the descriptor by a number above those, if there is one free. */
+int nofile_above_stdio(int fd);
 /* The soft limit to the hard one: as many as the administrator allows. */
 void nofile_raise(void);
 /* What there is now. */

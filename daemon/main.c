@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/nofile.h"
 #include "config.h"
 #include "daemon/daemon.h"
 
@@ -232,7 +233,7 @@ static int act(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int status = act(argc, argv);
+	int status = nofile_keep_stdio() == 0 ? act(argc, argv) : STATUS_FAILED;
 
 	/* A full disk shows only now. */
 	if (fflush(stdout) != 0 || ferror(stdout)) {

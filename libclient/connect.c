@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/nofile.h"
 
 #define SYSTEM_SOCKET "/run/tierd/tierd.sock"
 /* Of who has not heard of a daemon at all. */
@@ -74,7 +75,7 @@ int connect_socket(const char *path, int *ret, struct err *err)
 {
 	struct timeval deadline = { .tv_sec = (time_t)(HELLO_DEADLINE_NS / NS_PER_S) };
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
+	int fd = nofile_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), rc;
 
 	if (fd < 0)
 		return err_set(err, errno, "socket: %s", strerror(errno));
@@ -130,7 +131,7 @@ static void take_fds(struct msghdr *m, struct hello_fds *ret)
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
 			if (ret->count < ARRAY_SIZE(ret->fd))
-				ret->fd[ret->count++] = fd;
+				ret->fd[ret->count++] = nofile_above_stdio(fd);
 			else
 				close(fd);
 		}

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nofile.h"
 #include "libclient/acquire.h"
 #include "libclient/error.h"
 #include "libclient/gpu.h"
@@ -99,7 +100,7 @@ static int take_fds(struct msghdr *m, int *ret_fd)
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
 			if (count == 0)
-				*ret_fd = fd;
+				*ret_fd = nofile_above_stdio(fd);
 			else
 				close(fd);
 		}

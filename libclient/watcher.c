@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/nofile.h"
 #include "libclient/completion.h"
 #include "libclient/error.h"
 #include "libclient/fence.h"
@@ -61,7 +62,7 @@ static int start(struct tierd *t)
 {
 	int rc;
 
-	t->watch_stop_fd = eventfd(0, EFD_CLOEXEC);
+	t->watch_stop_fd = nofile_above_stdio(eventfd(0, EFD_CLOEXEC));
 	if (t->watch_stop_fd < 0)
 		return error_set(errno, "eventfd: %s", strerror(errno));
 	rc = create(t);

@@ -285,6 +285,63 @@ START_TEST(two_signals_at_any_distance_leave_nothing)
 }
 END_TEST
 
+/* ---- without 0, 1 and 2 ---- */
+
+static void close_stdio(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		close(fd);
+}
+
+/* What is logged would go to whatever was opened first: the lock, a table, a file of nvme. */
+START_TEST(a_log_without_a_descriptor_goes_to_no_file_of_ours)
+{
+	char path[64], to[64], lock[128];
+	ssize_t n;
+
+	system_prepare(s, SMALL);
+	s->before_exec = close_stdio;
+	system_launch(s);
+	connect_as("job");
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", s->pid, fd);
+		n = readlink(path, to, sizeof(to) - 1);
+		ck_assert_int_gt(n, 0);
+		to[n] = '\0';
+		ck_assert_str_eq(to, "/dev/null");
+	}
+	snprintf(lock, sizeof(lock), "%s.lock", s->socket);
+	ck_assert_int_eq(access(lock, F_OK), 0);
+	end();
+}
+END_TEST
+
+/* A client's own output must reach neither the daemon's socket nor a segment. */
+START_TEST(a_client_without_stdio_prints_to_nothing_of_ours)
+{
+	int status;
+	pid_t pid;
+
+	system_start(s, SMALL);
+	pid = fork();
+	if (pid == 0) {
+		tierd_tensor h;
+
+		close_stdio();
+		if (tierd_open(s->socket, "job", 0, &t) < 0)
+			_exit(1);
+		for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+			if (write(fd, "x", 1) >= 0 || errno != EBADF)
+				_exit(2);
+		_exit(tierd_create(t, &(struct tierd_spec){ .ndim = 1, .shape = { MIB(1) } }, 1,
+				   &h) < 0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	system_stop(s);
+}
+END_TEST
+
 /* ---- a full disk ---- */
 
 static void full_log(void)
@@ -336,6 +393,16 @@ START_TEST(what_is_printed_to_a_full_disk_is_a_failure)
 		 TIERCTL_PATH, s->socket, s->log);
 	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
 	log_must("tierctl: stdout: No space left on device");
+	ck_assert_int_eq(unlink(s->log), 0);
+	/* It looks whether that is a terminal, and closes its connection, in between. */
+	snprintf(command, sizeof(command), "%s --socket %s top --once >/dev/full 2>>%s",
+		 TIERCTL_PATH, s->socket, s->log);
+	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
+	log_must("tierctl: stdout: No space left on device");
+	snprintf(command, sizeof(command), "%s --socket %s top --once >&- 2>>%s", TIERCTL_PATH,
+		 s->socket, s->log);
+	ck_assert_int_eq(WEXITSTATUS(system(command)), 1);
+	log_must("tierctl: stdout: Bad file descriptor");
 	system_stop(s);
 }
 END_TEST
@@ -408,4 +475,6 @@ END_TEST
 UNIT_MAIN("end", an_assertion_that_fails_says_what_it_is_about_and_leaves_nothing,
 	  no_core_is_written_where_none_is_configured, a_second_signal_does_not_wait_for_a_device,
 	  two_signals_at_any_distance_leave_nothing, a_log_without_room_stops_nothing,
+	  a_log_without_a_descriptor_goes_to_no_file_of_ours,
+	  a_client_without_stdio_prints_to_nothing_of_ours,
 	  what_is_printed_to_a_full_disk_is_a_failure, with_a_full_disk_it_serves_answers_and_ends)

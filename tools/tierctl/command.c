@@ -121,6 +121,16 @@ static void report(const struct arguments *a, const char *kind, int code, const 
 	json_end(&j);
 }
 
+int command_flush(void)
+{
+	static int code;
+
+	errno = 0;
+	if (code == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		code = errno != 0 ? errno : EIO;
+	return code;
+}
+
 int command_failed(const struct arguments *a, int code, const char *sentence)
 {
 	report(a, "failed", code, sentence[0] != '\0' ? sentence : strerror(-code));

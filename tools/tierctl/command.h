@@ -30,7 +30,7 @@ enum status {
 	X(H, help, "help", NULL, true, "what a command does")                                     \
 	X(V, version, "version", NULL, true, "the version of tierctl")                            \
 	X(I, interval, "interval", "SECONDS", false,                                              \
-	  "time between the samples that rates are made of; 0: no rates; default 1")              \
+	  "time between the samples that rates are made of, of status 0: no rates; default 1")    \
 	X(A, all, "all", NULL, false,                                                             \
 	  "status: every counter of the daemon, with its meaning; evict: every tensor")           \
 	X(N, name_space, "namespace", "NAME", false, "only tensors of this namespace")            \
@@ -98,6 +98,8 @@ bool command_usage(FILE *to, const char *only);
 /* Says what failed, as text to stderr or as JSON to stdout, and returns STATUS_FAILED. `code` is a
  * negative errno; the sentence may hold any bytes. */
 int command_failed(const struct arguments *a, int code, const char *sentence);
+/* What was printed so far goes out: 0, or the errno of the first time that it did not. */
+int command_flush(void);
 int command_misused(const struct arguments *a, const char *sentence);
 
 struct tierd;

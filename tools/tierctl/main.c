@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/nofile.h"
 #include "config.h"
 #include "config/suggest.h"
 #include "tools/tierctl/command.h"
@@ -226,11 +227,11 @@ int main(int argc, char **argv)
 	int status;
 
 	setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
-	status = act(argc, argv);
+	status = nofile_keep_stdio() == 0 ? act(argc, argv) : STATUS_FAILED;
 
 	/* A full disk shows only now. */
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		fprintf(stderr, "tierctl: stdout: %s\n", strerror(errno));
+	if (command_flush() != 0) {
+		fprintf(stderr, "tierctl: stdout: %s\n", strerror(command_flush()));
 		return status != STATUS_OK ? status : STATUS_FAILED;
 	}
 	return status;

@@ -308,7 +308,7 @@ int top_run(const struct arguments *a)
 	do {
 		status = frame(&t, d, interval);
 		/* Nobody reads any more: main() says so. */
-		if (fflush(stdout) != 0)
+		if (command_flush() != 0)
 			break;
 	} while (status == STATUS_OK && a->once == NULL);
 	tierd_close(d);
