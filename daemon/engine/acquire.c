@@ -153,13 +153,15 @@ static int waits_for_pins(struct engine *e, struct request *q)
 	return -EBUSY;
 }
 
+bool acquire_may_fill(struct engine *e, uint32_t tensor)
+{
+	return record_of(e, tensor)->granted > 0 || pins_any(e, tensor);
+}
+
 /* A reader at an UNFILLED front: its writer may still say `filled`; without a pin it never will. */
 int acquire_drop_unfilled(struct engine *e, struct request *q, uint32_t tensor)
 {
-	struct pins pins;
-
-	pins_scan(e, tensor, q->holder, &pins);
-	if (pins.pins > 0 || record_of(e, tensor)->granted > 0)
+	if (acquire_may_fill(e, tensor))
 		return waits_for_pins(e, q);
 	return front_drop(e, tensor) == -EBUSY ? waits_for_pins(e, q) : 0;
 }

@@ -65,11 +65,13 @@ static bool goes_by_blocks(const struct engine *e, const struct request *q, cons
 }
 
 /* What is below an UNFILLED front stays the tensor's until its writer says `filled`, which one that
- * is stopped may never do. nvme's blocks would have to stay while they are read: that waits. */
+ * is stopped may never do. While blocks are read the front neither becomes an ordinary one nor
+ * goes; so one that nobody could fill any more is not read below, but goes. */
 static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 {
 	const struct record *r = record_of(e, tensor);
 	const char *below;
+	int rc = 0;
 
 	/* Nothing is below what was lost, and whoever has pinned it may be its new writer. */
 	if ((r->flags & RECORD_LOST) != 0)
@@ -79,10 +81,14 @@ static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 	} else if ((r->sources & SOURCE_DRAM) != 0) {
 		below = replica_address(e, dram_of(e, r), r->dram_node);
 		memcpy(q->window, below + q->offset, q->bytes);
+	} else if (acquire_may_fill(e, tensor)) {
+		rc = next_block(e, q);
+		if (rc == 0)
+			return true;
 	} else {
 		return false;
 	}
-	request_finish(e, q, 0, "");
+	request_finish(e, q, rc, rc < 0 ? "no memory for the copy" : "");
 	return true;
 }
 

@@ -40,6 +40,9 @@ bool front_settle(struct engine *e, uint32_t tensor)
 
 	if (!front_unfilled(e, tensor))
 		return true;
+	/* A copy reads what is below: its blocks go when it has ended, and not before. */
+	if (record_of(e, tensor)->move != 0)
+		return false;
 	pins_scan(e, tensor, NULL, &pins);
 	if (!pins.filled)
 		return false;

@@ -18,8 +18,8 @@ void front_forget(struct engine *e, uint32_t tensor);
 /* Drops a front for which a lower tier has the bytes: O(1), no I/O. 0; -EBUSY: pinned; -EAGAIN: it
  * has to be cleaned first. */
 int front_drop(struct engine *e, uint32_t tensor);
-/* An UNFILLED front whose writer has said `filled` becomes an ordinary dirty one. Returns whether
- * it is an ordinary front now. */
+/* An UNFILLED front whose writer has said `filled` becomes an ordinary dirty one, once nothing
+ * moves what is below it. Returns whether it is an ordinary front now. */
 bool front_settle(struct engine *e, uint32_t tensor);
 /* The tensor's sources with what clients have written since the last look, of which `pins` are:
  * for those who tell and change nothing. */

@@ -144,6 +144,9 @@ static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, con
 		      state_of(e, tensor) == STATE_RESIDENT &&
 			      (m->from == r->front ||
 			       (m->from == dram_of(e, r) && r->dram_node != EXTENT_NONE)));
+	if (m->kind == MOVE_COPY && r->front != DEVICE_NONE)
+		HOLDS(sums, COPY_BELOW,
+		      front_unfilled(e, tensor) && (r->sources & SOURCE_NVME) != 0);
 }
 
 /* What reclaim and prefetch count on. */

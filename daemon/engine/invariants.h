@@ -22,6 +22,7 @@
 	X(DROPPING, "DROPPING is a move inside the tier")                                 \
 	X(MOVE, "a tensor has one move at most, and the move that tensor")                \
 	X(CLEAN, "while a front is cleaned it stays where it is, and readable")           \
+	X(COPY_BELOW, "while a copy reads below a front it stays unfilled")               \
 	X(SOURCE_HBM, "a source in hbm has an extent there")                              \
 	X(SOURCE_DRAM, "a source in dram has an extent there")                            \
 	X(SOURCE_NVME, "a source on nvme has blocks there")                               \

@@ -58,6 +58,8 @@ bool acquire_takes(struct engine *e, uint32_t tensor);
 /* The process of a foreign pin that keeps a tensor of the request at another place, 0: none. */
 int acquire_blocker(struct engine *e, const struct request *request);
 void acquire_release_items(struct engine *e, struct request *request);
+/* Whether an UNFILLED front has a writer who may say `filled` yet. */
+bool acquire_may_fill(struct engine *e, uint32_t tensor);
 /* A front that is not filled, wanted by somebody else than its writer: dropped, so that what is
  * below can be read. 0, or -EBUSY while it is pinned: looked at again by poll. */
 int acquire_drop_unfilled(struct engine *e, struct request *request, uint32_t tensor);

@@ -94,6 +94,29 @@ static int on_gpu(struct victim *v)
 	return at(v, 0);
 }
 
+/* Something was there since that is as large as dram, but for what never leaves it. */
+static int on_nvme(struct victim *v)
+{
+	struct tierd_spec spec = { .ndim = 1 };
+	struct tierd_stats stats;
+	struct tierd_view view;
+	tierd_tensor all;
+	int rc = on_host(v);
+
+	if (rc == 0)
+		rc = tierd_stats(v->t, &stats);
+	if (rc < 0)
+		return rc;
+	spec.shape[0] = stats.tier[TIERD_DRAM].limit_bytes - 16384;
+	rc = tierd_create(v->t, &spec, 1, &all);
+	if (rc == 0)
+		rc = tierd_acquire(v->t, all, TIERD_HOST, TIERD_READ, KILL_WAIT, &view);
+	if (rc < 0)
+		return rc;
+	tierd_release(v->t, &view);
+	return tierd_destroy(v->t, &all, 1);
+}
+
 /* ---- operations ---- */
 
 static int read_host(struct victim *v)
@@ -257,6 +280,9 @@ const struct op kill_ops[] = {
 	{ "miss down, writing", .writes = true, .prepare = on_gpu, .run = write_host },
 	{ "miss up, discarding", .writes = true, .discards = true, .prepare = on_host,
 	  .run = discard_gpu },
+	{ "miss from nvme", .prepare = on_nvme, .run = read_host },
+	{ "miss from nvme, discarding", .writes = true, .discards = true, .prepare = on_nvme,
+	  .run = discard_host },
 	{ "batch", .prepare = on_gpu, .run = all_at_once },
 	{ "create", .run = make_unnamed },
 	{ "create by name", .run = make_named },

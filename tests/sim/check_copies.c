@@ -112,16 +112,199 @@ static void copy_beside_who_was_stopped(struct rig *r, struct wire_handle t, cha
 	rig_unpin(r, 0, t, ACCESS_WRITE);
 }
 
+/* A tensor of client 2 whose bytes are all 'o', and on nvme alone. */
+static struct wire_handle create_on_nvme(struct rig *r)
+{
+	struct wire_handle t = rig_create_filled(r, 2, 'o');
+	struct wire_handle all = rig_create(r, 2, WORLD_DRAM);
+
+	rig_pin(r, 2, all, HOST, ACCESS_READ);
+	rig_unpin(r, 2, all, ACCESS_READ);
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_ABSENT);
+	rig_destroy(r, 2, all);
+	return t;
+}
+
 START_TEST(a_writer_who_is_stopped_leaves_the_old_bytes_to_copies)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 
 	copy_beside_who_was_stopped(r, rig_create_filled(r, 0, 'o'), 'o');
 	copy_beside_who_was_stopped(r, rig_create(r, 0, 4 * WORLD_BLOCK), 0);
+	copy_beside_who_was_stopped(r, create_on_nvme(r), 'o');
 	rig_close(r);
+}
+END_TEST
+
+/* ---- while blocks below an unfilled front are read ---- */
+
+struct reading {
+	struct rig *r;
+	struct wire_handle t;
+	char *at; /* the front, pinned by client 0, who has not said `filled` */
+	char window[RIG_FILLED];
+};
+
+/* Client 1's request 2, of all of it: its first read is on its way. */
+static void reading_begin(struct reading *x, uint8_t place)
+{
+	x->r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	x->t = create_on_nvme(x->r);
+	memset(x->window, '?', sizeof(x->window));
+	rig_acquire(x->r, 0, 1, x->t, place, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(x->r, 0, 1, 10), 0);
+	x->at = rig_try(x->r, 0, x->t, place, ACCESS_WRITE);
+	ck_assert_ptr_nonnull(x->at);
+	copy(x->r, 1, 2, x->t, false, sizeof(x->window), x->window);
+	ck_assert_uint_eq(x->r->world.flying, 1);
+}
+
+static void fill(struct reading *x)
+{
+	atomic_fetch_or(&x->r->client[0].pins[x->t.index], PIN_FILLED);
+	memset(x->at, 'n', RIG_FILLED);
+}
+
+static void die(struct reading *x)
+{
+	engine_holder_die(x->r->world.engine, x->r->client[0].holder, x->r->world.now_ns);
+	x->r->client[0].holder = NULL;
+	engine_check(x->r->world.engine);
+}
+
+static void ck_all(const char *bytes, char c, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		ck_assert_int_eq(bytes[i], c);
+}
+
+/* What is read stays until it has been; then the reader who waits is let in. The copy is not half
+ * of the old bytes and half of the new. */
+START_TEST(a_reader_of_what_was_filled_meanwhile_waits_for_the_read_alone)
+{
+	static struct reading x;
+
+	reading_begin(&x, 0);
+	fill(&x);
+	rig_unpin(x.r, 0, x.t, ACCESS_WRITE);
+	engine_used(x.r->world.engine, x.r->client[0].holder, x.t.index, 0,
+		    ACCESS_WRITE | ACCESS_DISCARD, x.r->world.now_ns);
+	rig_acquire(x.r, 2, 3, x.t, 0, ACCESS_READ, ENGINE_NEVER);
+	world_turn(&x.r->world, NS_PER_S);
+	engine_check(x.r->world.engine);
+	ck_assert(!x.r->client[2].answered[3] && !x.r->client[1].answered[2]);
+	ck_assert(world_finish_one(&x.r->world));
+	ck_assert(x.r->client[2].answered[3] && x.r->client[1].answered[2]);
+	ck_assert_int_eq(x.r->client[2].result[3], 0);
+	ck_all(rig_try(x.r, 2, x.t, 0, ACCESS_READ), 'n', RIG_FILLED);
+	ck_assert_int_eq(x.r->client[1].result[2], -EAGAIN);
+	rig_unpin(x.r, 2, x.t, ACCESS_READ);
+	rig_close(x.r);
+}
+END_TEST
+
+START_TEST(what_was_filled_meanwhile_goes_elsewhere_and_down)
+{
+	static struct reading x;
+
+	reading_begin(&x, 0);
+	fill(&x);
+	rig_unpin(x.r, 0, x.t, ACCESS_WRITE);
+	ck_assert_int_eq(rig_flush(x.r, 2, x.t), 0);
+	ck_all(rig_pin(x.r, 2, x.t, HOST, ACCESS_READ), 'n', RIG_FILLED);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), -EAGAIN);
+	rig_unpin(x.r, 2, x.t, ACCESS_READ);
+	rig_close(x.r);
+}
+END_TEST
+
+/* Nobody will fill it any more, so it goes, and the copy goes on. */
+START_TEST(a_front_whose_writer_dies_meanwhile_goes)
+{
+	static struct reading x;
+
+	reading_begin(&x, HOST);
+	die(&x);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), 0);
+	ck_all(x.window, 'o', RIG_FILLED);
+	ck_assert_int_eq(word0_state(rig_word0(x.r, x.t)), STATE_ABSENT);
+	rig_close(x.r);
+}
+END_TEST
+
+START_TEST(what_a_writer_has_filled_who_dies_meanwhile_stays)
+{
+	static struct reading x;
+
+	reading_begin(&x, HOST);
+	fill(&x);
+	die(&x);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), -EAGAIN);
+	ck_all(rig_pin(x.r, 1, x.t, 0, ACCESS_READ), 'n', RIG_FILLED);
+	rig_close(x.r);
+}
+END_TEST
+
+START_TEST(a_tensor_that_is_destroyed_meanwhile_is_gone_after_the_read)
+{
+	static struct reading x;
+
+	reading_begin(&x, 0);
+	rig_destroy(x.r, 2, x.t);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), -ESTALE);
+	fill(&x);
+	rig_settle(x.r, 100);
+	ck_assert_uint_eq(word0_generation(rig_word0(x.r, x.t)), x.t.generation);
+	rig_unpin(x.r, 0, x.t, ACCESS_WRITE);
+	rig_settle(x.r, 100);
+	ck_assert_uint_ne(word0_generation(rig_word0(x.r, x.t)), x.t.generation);
+	rig_close(x.r);
+}
+END_TEST
+
+START_TEST(a_copy_that_is_cancelled_meanwhile_leaves_its_window_alone)
+{
+	static struct reading x;
+
+	reading_begin(&x, 0);
+	engine_cancel(x.r->world.engine, x.r->client[1].holder, 2, x.r->world.now_ns);
+	ck_assert_int_eq(x.r->client[1].result[2], -EINTR);
+	fill(&x);
+	rig_settle(x.r, 10);
+	ck_all(x.window, '?', RIG_FILLED);
+	copy(x.r, 1, 2, x.t, false, sizeof(x.window), x.window);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), -EAGAIN);
+	rig_close(x.r);
+}
+END_TEST
+
+/* The front is lost, and what is below it is still the tensor. */
+START_TEST(a_gpu_that_is_lost_meanwhile_takes_the_front_alone)
+{
+	static struct reading x;
+	struct wire_handle other;
+
+	reading_begin(&x, 0);
+	other = rig_create(x.r, 2, WORLD_BLOCK);
+	world_lose(&x.r->world, 0);
+	rig_acquire(x.r, 2, 3, other, 0, ACCESS_READ, ENGINE_NEVER);
+	rig_settle(x.r, 10);
+	ck_assert_int_eq(x.r->client[2].result[3], -ENODEV);
+	rig_unpin(x.r, 0, x.t, ACCESS_WRITE);
+	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), 0);
+	ck_all(x.window, 'o', RIG_FILLED);
+	ck_assert_uint_eq(x.r->world.stats->tensors_lost, 0);
+	rig_close(x.r);
 }
 END_TEST
 
 UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end,
-	  a_writer_who_is_stopped_leaves_the_old_bytes_to_copies)
+	  a_writer_who_is_stopped_leaves_the_old_bytes_to_copies,
+	  a_reader_of_what_was_filled_meanwhile_waits_for_the_read_alone,
+	  what_was_filled_meanwhile_goes_elsewhere_and_down,
+	  a_front_whose_writer_dies_meanwhile_goes,
+	  what_a_writer_has_filled_who_dies_meanwhile_stays,
+	  a_tensor_that_is_destroyed_meanwhile_is_gone_after_the_read,
+	  a_copy_that_is_cancelled_meanwhile_leaves_its_window_alone,
+	  a_gpu_that_is_lost_meanwhile_takes_the_front_alone)

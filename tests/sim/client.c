@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "libclient/protocol/pin.h"
+#include "tests/sim/copies.h"
 #include "tests/sim/losses.h"
 #include "tests/sim/streams.h"
 
@@ -241,6 +242,14 @@ void model_scribble(struct stepper *s, struct model *m)
 	m->writes++;
 }
 
+void client_fill(struct client *c, struct model *m)
+{
+	copies_keep(c->stepper, m);
+	atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
+	model_scribble(c->stepper, m);
+	losses_revived(c->stepper, m);
+}
+
 void model_verify(struct stepper *s, const struct model *m)
 {
 	ASSERT(m->fuzzy || losses_front(s, m) ||
@@ -286,7 +295,7 @@ void client_stop(struct stepper *s, struct client *c)
 			s->models[w->model[0]].fuzzy = true;
 	}
 	for (unsigned i = 0; i < REQUESTS; i++) {
-		free(c->want[i].window);
+		copies_free(&c->want[i]);
 		c->want[i] = (struct want){ 0 };
 	}
 	c->stopped = true;

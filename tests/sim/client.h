@@ -13,6 +13,8 @@ uint64_t model_word1(struct stepper *s, const struct model *m);
 char *model_address(struct stepper *s, const struct model *m);
 /* Writes new bytes under the writer's pin; the oracle knows them. */
 void model_scribble(struct stepper *s, struct model *m);
+/* Says `filled`, and writes all of it. */
+void client_fill(struct client *c, struct model *m);
 /* Under any pin: the bytes are those that the oracle knows. */
 void model_verify(struct stepper *s, const struct model *m);
 

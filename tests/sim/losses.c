@@ -101,6 +101,5 @@ void losses_check_answer(struct stepper *s, const struct want *w, int result, co
 
 void losses_revived(struct stepper *s, struct model *m)
 {
-	if (!losses_front(s, m))
-		m->may_be_lost = false;
+	m->may_be_lost = losses_front(s, m);
 }

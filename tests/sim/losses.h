@@ -18,7 +18,7 @@ void losses_look(struct stepper *s);
 bool losses_front(struct stepper *s, const struct model *m);
 /* An answer that says that bytes were lost is true of one of the models. */
 void losses_check_answer(struct stepper *s, const struct want *w, int result, const char *text);
-/* Somebody has overwritten all of it where nothing is lost. */
+/* Somebody has overwritten all of it, perhaps where all is lost. */
 void losses_revived(struct stepper *s, struct model *m);
 
 #endif

@@ -10,32 +10,42 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "tests/sim/client.h"
+#include "tests/sim/copies.h"
 #include "tests/sim/flicker.h"
 #include "tests/sim/losses.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/streams.h"
 
+#define DRAIN_ROUNDS 100000u
+
 static const uint64_t sizes[] = { 0,    1,    3,     511,   512,   513,   4095,   4096,
 				  4097, 9999, 16384, 16385, 40000, 65536, 100001, 600000 };
 
-/* A discarding writer writes at once; everybody else finds what the oracle knows. */
+/* One in four stops there, and goes on when he is to release it. */
+static bool is_stopped_before_filled(struct stepper *s, const struct model *m, uint8_t access)
+{
+	return (access & ACCESS_DISCARD) != 0 &&
+	       (word0_flags(model_word0(s, m)) & FLAG_UNFILLED) != 0 && below(s, 4) == 0;
+}
+
+/* A discarding writer writes at once, or is stopped before that; everybody else finds what the
+ * oracle knows. */
 static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t access)
 {
 	struct view *v = free_view(c);
 	struct model *m = &c->stepper->models[model];
+	bool stopped = v != NULL && is_stopped_before_filled(c->stepper, m, access);
 
 	log_trace(CLIENT, "tensor %u: client %d in place %u for %u, word0 %llx, slot %llx",
 		  m->handle.index, c->pid, place, access,
 		  (unsigned long long)model_word0(c->stepper, m),
 		  (unsigned long long)atomic_load(&c->pins[m->handle.index]));
 	client_map(c, m);
-	if (access & ACCESS_DISCARD) {
-		atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
-		model_scribble(c->stepper, m);
-		losses_revived(c->stepper, m);
-	}
-	model_verify(c->stepper, m);
+	if ((access & ACCESS_DISCARD) && !stopped)
+		client_fill(c, m);
+	if (!stopped)
+		model_verify(c->stepper, m);
 	c->stepper->hits++;
 	engine_used(c->stepper->world.engine, c->holder, m->handle.index, place, access,
 		    c->stepper->world.now_ns);
@@ -47,7 +57,18 @@ static void enter_view(struct client *c, unsigned model, uint8_t place, uint8_t 
 				    .handle = m->handle,
 				    .place = place,
 				    .access = access,
-				    .word1 = model_word1(c->stepper, m) };
+				    .word1 = model_word1(c->stepper, m),
+				    .unfilled = stopped };
+}
+
+/* Goes on from there. */
+static void fill_view(struct client *c, struct view *v)
+{
+	struct model *m = &c->stepper->models[v->model];
+
+	if (v->unfilled && same_tensor(m, v->handle))
+		client_fill(c, m);
+	v->unfilled = false;
 }
 
 static void pin_all(struct client *c, const struct want *w)
@@ -72,21 +93,6 @@ static void pin_all(struct client *c, const struct want *w)
 
 /* ---- completions ---- */
 
-static void copy_done(struct client *c, struct want *w, int result)
-{
-	struct model *m = &c->stepper->models[w->model[0]];
-	bool same = same_tensor(m, w->handle[0]);
-
-	if (same && result == 0 && w->in)
-		memcpy(m->expected + w->offset, w->window, w->bytes);
-	else if (same && result == 0 && !m->fuzzy)
-		ASSERT(memcmp(w->window, m->expected + w->offset, w->bytes) == 0);
-	else if (same && result == -EINTR && w->in)
-		m->fuzzy = true;
-	free(w->window);
-	w->window = NULL;
-}
-
 static void on_complete(void *ctx, struct holder *holder, uint32_t request, int result,
 			uint64_t value, const char *text)
 {
@@ -105,7 +111,7 @@ static void on_complete(void *ctx, struct holder *holder, uint32_t request, int 
 	c->stepper->completions++;
 	c->stepper->errors += result < 0;
 	if (w->window != NULL)
-		copy_done(c, w, result);
+		copies_done(c, w, result);
 	c->stepper->grants += value != 0;
 	w->token = value;
 	w->done = w->acquire && result == 0;
@@ -243,6 +249,10 @@ static void do_release(struct stepper *s, struct client *c)
 
 	if (!v->used || v->deferred)
 		return;
+	if (v->unfilled) {
+		fill_view(c, v);
+		return;
+	}
 	if (below(s, 2) && streams_release(c, v))
 		return;
 	if (same_tensor(m, v->handle) && !v->arriving && !v->failed) {
@@ -252,28 +262,6 @@ static void do_release(struct stepper *s, struct client *c)
 	}
 	v->used = false;
 	client_unpin(c, v->handle, v->access);
-}
-
-static void do_copy(struct stepper *s, struct client *c)
-{
-	uint32_t id;
-	struct want *w = free_want(c, &id);
-	unsigned i;
-	struct model *m = any_live(s, &i);
-
-	if (w == NULL || m == NULL || m->bytes == 0)
-		return;
-	*w = (struct want){ .used = true, .n = 1, .model = { i }, .handle = { m->handle } };
-	w->in = below(s, 2);
-	w->offset = below(s, m->bytes);
-	w->bytes = MIN(m->bytes - w->offset, WORLD_BLOCK - w->offset % WORLD_BLOCK);
-	if (w->bytes > 1 && below(s, 2))
-		w->bytes = 1 + below(s, w->bytes);
-	w->window = malloc(w->bytes);
-	for (uint64_t j = 0; j < w->bytes; j++)
-		w->window[j] = (char)(world_random(&s->world) >> 40);
-	engine_copy(s->world.engine, c->holder, id, m->handle, w->in, w->offset, w->bytes,
-		    w->window, s->world.now_ns);
 }
 
 static void do_flush(struct stepper *s, struct client *c)
@@ -400,7 +388,7 @@ static void do_something(struct stepper *s)
 	else if (dice < 450)
 		do_release(s, c);
 	else if (dice < 500)
-		do_copy(s, c);
+		copies_begin(c);
 	else if (dice < 515)
 		do_flush(s, c);
 	else if (dice < 560)
@@ -439,13 +427,15 @@ static bool idle(const struct stepper *s)
 	return s->world.flying == 0;
 }
 
-static void release_all(struct client *c)
+/* All but what those hold who are stopped, or that too. */
+static void release_all(struct client *c, bool stopped_too)
 {
 	for (unsigned j = 0; j < VIEWS; j++) {
 		struct view *v = &c->view[j];
 
-		if (!v->used || v->deferred)
+		if (!v->used || v->deferred || (v->unfilled && !stopped_too))
 			continue;
+		fill_view(c, v);
 		v->used = false;
 		client_unpin(c, v->handle, v->access);
 	}
@@ -453,23 +443,39 @@ static void release_all(struct client *c)
 		streams_step(c);
 }
 
+static void drain_some(struct stepper *s, bool stopped_too)
+{
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		do_pin(s, s->clients[i]);
+		client_unmap_some(s->clients[i], true);
+	}
+	for (unsigned i = 0; i < CLIENTS; i++)
+		release_all(s->clients[i], stopped_too);
+	losses_look(s); /* before a device can say so, and not after */
+	if (!world_finish_one(&s->world))
+		world_turn(&s->world, NS_PER_MS);
+}
+
 /* Nobody holds anything and no device fails: every request must be answered, within bounds. */
 static void drain(struct stepper *s)
 {
-	for (unsigned rounds = 0; rounds < 100000; rounds++) {
-		for (unsigned i = 0; i < CLIENTS; i++) {
-			do_pin(s, s->clients[i]);
-			client_unmap_some(s->clients[i], true);
-		}
-		for (unsigned i = 0; i < CLIENTS; i++)
-			release_all(s->clients[i]);
-		if (idle(s))
-			return;
-		losses_look(s); /* before a device can say so, and not after */
-		if (!world_finish_one(&s->world))
-			world_turn(&s->world, NS_PER_MS);
-	}
-	ASSERT(!"requests that nobody can be in the way of are not answered");
+	unsigned rounds = 0;
+
+	for (; !idle(s) && rounds < DRAIN_ROUNDS; rounds++)
+		drain_some(s, true);
+	ASSERT(rounds < DRAIN_ROUNDS); /* requests that nobody can be in the way of are answered */
+}
+
+/* Nor can who is stopped before he says `filled` be in the way of copies of what is below. */
+static void drain_copies(struct stepper *s)
+{
+	unsigned rounds = 0;
+
+	for (unsigned i = 0; i < CLIENTS; i++)
+		copies_below(s->clients[i]);
+	for (; copies_wait(s) && rounds < DRAIN_ROUNDS; rounds++)
+		drain_some(s, false);
+	ASSERT(rounds < DRAIN_ROUNDS);
 }
 
 /* Every tensor that lives is read back whole, by whatever way there is. */
@@ -517,6 +523,7 @@ static void read_back(struct stepper *s)
 static void finish(struct stepper *s)
 {
 	world_heal(&s->world);
+	drain_copies(s);
 	drain(s);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		if (s->clients[i]->stopped)

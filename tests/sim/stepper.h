@@ -41,6 +41,8 @@ struct want {
 	bool in;
 	uint64_t offset, bytes;
 	char *window;
+	struct kept *kept; /* out: what it may bring as well, see copies.h */
+	bool any;          /* likewise, and nobody knows what */
 };
 
 struct view {
@@ -49,6 +51,7 @@ struct view {
 	struct wire_handle handle;
 	uint8_t place, access;
 	uint64_t word1; /* where it stood when it was pinned */
+	bool unfilled;  /* its writer has stopped before he said `filled` */
 	/* acquire_on: its stream waits for the token's fence */
 	uint64_t token;
 	bool arriving, failed;

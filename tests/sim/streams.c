@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "tests/sim/client.h"
+#include "tests/sim/copies.h"
 #include "tests/sim/losses.h"
 
 void streams_open(struct client *c)
@@ -45,6 +46,7 @@ void streams_enter(struct client *c, unsigned model, const struct want *w)
 	client_map(c, m);
 	if (w->access & ACCESS_DISCARD) {
 		/* The old bytes are given up now, the new ones come when the stream gets here. */
+		copies_keep(c->stepper, m);
 		if (word0_flags(model_word0(c->stepper, m)) & FLAG_UNFILLED)
 			atomic_fetch_or(&c->pins[m->handle.index], PIN_FILLED);
 		m->fuzzy = true;
