@@ -12,7 +12,6 @@ struct owned_log {
 	struct list of_all;          /* in `all` */
 	struct tierd *t;             /* NULL once the connection was closed */
 	struct access_log_cache was; /* cookie and log; the head is read again from the log */
-	pid_t pid;                   /* whose memory `was.log` points into */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -24,10 +23,8 @@ static bool key_made;
 static void log_give_back(struct owned_log *o)
 {
 	/* In a forked child the segment is not mapped. */
-	bool mapped = o->pid == getpid() && o->was.log != NULL;
-
 	pthread_mutex_lock(&lock);
-	if (o->t != NULL && mapped)
+	if (o->t != NULL && o->was.log != NULL && !client_is_forked(o->t))
 		atomic_store_explicit(&o->was.log->owner, 0, memory_order_release);
 	list_remove(&o->of_all);
 	pthread_mutex_unlock(&lock);
@@ -107,7 +104,6 @@ static struct owned_log *own_new(struct tierd *t, struct owned_log *first)
 		return NULL;
 	o->next = first;
 	o->t = t;
-	o->pid = getpid();
 	o->was.cookie = t->hot.cookie;
 	if (pthread_setspecific(key, o) != 0) {
 		free(o);

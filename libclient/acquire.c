@@ -304,7 +304,7 @@ int tierd_acquire_batch(struct tierd *t, const tierd_tensor *tensors, size_t n, 
  * seen from a forked child, or no such pin stands. */
 static __attribute__((noinline)) int release_wrong(struct tierd *t, const struct tierd_view *v)
 {
-	if (t->hot.cookie == 0)
+	if (client_is_forked(t))
 		return error_set(EPERM, "release in a forked child of process %d", (int)t->pid);
 	if ((v->cookie & ~(uint64_t)0xff) != t->hot.cookie)
 		return error_set(EINVAL, "release of a view of another connection");

@@ -168,6 +168,11 @@ struct tierd {
 /* Rings the doorbell: one write. */
 void client_ring(struct tierd *t);
 
+/* Process numbers do not tell: a child in a PID namespace of its own may have its parent's. */
+static inline bool client_is_forked(const struct tierd *t)
+{
+	return t->hot.cookie == 0;
+}
 /* Why a call cannot be served: -EPERM in a forked child, -EPIPE with the reason, else 0. */
 int client_usable(struct tierd *t);
 /* 0 where t->page may be read; else -EPROTO with both versions. */

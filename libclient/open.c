@@ -207,7 +207,7 @@ void tierd_close(struct tierd *t)
 	if (t == NULL)
 		return;
 	ASSERT_OBJ(t, CLIENT_MAGIC);
-	if (t->pid != getpid()) {
+	if (client_is_forked(t)) {
 		close_forked(t);
 		return;
 	}
@@ -237,7 +237,7 @@ int client_usable(struct tierd *t)
 
 	if (likely(atomic_load_explicit(&t->hot.count, memory_order_relaxed) != 0))
 		return 0;
-	if (t->pid != getpid())
+	if (client_is_forked(t))
 		return error_set(EPERM, "the connection belongs to process %d, not to its child",
 				 (int)t->pid);
 	pthread_mutex_lock(&t->lock);

@@ -481,6 +481,26 @@ START_TEST(a_container_with_room_for_its_tiers_is_enough)
 }
 END_TEST
 
+/* Process 1 as well, of a namespace in the first: it knows by its memory that it is a child. */
+static int fork_contained(struct tierd *t, struct tierd_view *v)
+{
+	struct tierd_stats stats;
+	int status;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID) < 0)
+		return 94;
+	pid = fork();
+	if (pid == 0) {
+		if (getpid() != 1 || tierd_stats(t, &stats) != -EPERM || tierd_step(t) != -EPERM)
+			_exit(93);
+		tierd_release(t, v);
+		tierd_close(t);
+		_exit(v->cookie == 0 ? 92 : 0);
+	}
+	return waitpid(pid, &status, 0) == pid ? status : 91;
+}
+
 /* Process 1 of a namespace of its own: used, and then gone with a pin. */
 static void contained_client(struct system *unused, void *arg)
 {
@@ -501,7 +521,7 @@ static void contained_client(struct system *unused, void *arg)
 		if (tierd_open(s->socket, "job", 0, &t) < 0 || tierd_create(t, &spec, 1, &h) < 0 ||
 		    tierd_acquire(t, h, TIERD_HOST, TIERD_WRITE, -1, &v) < 0)
 			_exit(96);
-		_exit(0);
+		_exit(fork_contained(t, &v) == 0 ? 0 : 90);
 	}
 	_exit(waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 95);
 }
