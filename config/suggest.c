@@ -153,6 +153,18 @@ static void append(char *to, size_t room, const char *fmt, ...)
 	va_end(args);
 }
 
+/* Whoever is in a map of hidden keys alone knows of them. */
+static bool is_hidden(const struct shape *here, const struct config_row *row)
+{
+	if ((row->flags & CONFIG_HIDDEN) == 0)
+		return false;
+	for (size_t t = 0; t < ARRAY_SIZE(here->rows); t++)
+		for (row = here->rows[t]; row != NULL && row->key != NULL; row++)
+			if ((row->flags & CONFIG_HIDDEN) == 0)
+				return true;
+	return here->selector != NULL;
+}
+
 static const char *nearest_here(const struct shape *here, const char *key)
 {
 	struct search s = { .key = key, .best = near_limit(key) };
@@ -162,7 +174,7 @@ static const char *nearest_here(const struct shape *here, const char *key)
 	for (size_t t = 0; t < ARRAY_SIZE(here->rows); t++)
 		for (const struct config_row *row = here->rows[t]; row != NULL && row->key != NULL;
 		     row++)
-			if (!(row->flags & CONFIG_HIDDEN))
+			if (!is_hidden(here, row))
 				consider(&s, row->key, "");
 	return s.found;
 }
@@ -179,7 +191,7 @@ static void append_keys(const struct shape *here, char *ret, size_t room)
 	for (size_t t = 0; t < ARRAY_SIZE(here->rows); t++)
 		for (const struct config_row *row = here->rows[t]; row != NULL && row->key != NULL;
 		     row++)
-			if (!(row->flags & CONFIG_HIDDEN)) {
+			if (!is_hidden(here, row)) {
 				append(ret, room, "%s%s", between, row->key);
 				between = ", ";
 			}

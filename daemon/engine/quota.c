@@ -43,11 +43,30 @@ const char *quota_text(const struct engine *e, const struct account *a, char tex
 	return text;
 }
 
+/* Of a GPU its name; dram and nvme are whole tiers, however many devices they have. */
+static const char *pool_name(const struct engine *e, uint8_t pool)
+{
+	enum tier_kind kind = device_kind(e, pool);
+
+	return kind == TIER_KIND_HBM ? e->devices[pool].tier->base.name : tier_kind_name(kind);
+}
+
+/* `of`: "namespaces" or one of them. */
+static int too_much(const struct engine *e, uint8_t pool, const char *of, const char *together,
+		    uint64_t bytes, struct err *err)
+{
+	return err_set(err, EINVAL,
+		       "%s: %s.guarantee: %s%llu bytes, more than the %llu that %s has", of,
+		       tier_kind_name(device_kind(e, pool)), together, (unsigned long long)bytes,
+		       (unsigned long long)pool_bytes(e, pool), pool_name(e, pool));
+}
+
 /* What is guaranteed in the pool stays within it: 0 or -EINVAL. */
 static int open_pool(struct engine *e, uint8_t pool, struct err *err)
 {
 	enum tier_kind kind = device_kind(e, pool);
 	uint64_t bytes = pool_bytes(e, pool), sum = 0;
+	char name[128];
 
 	for (unsigned i = 0; i < e->account_count; i++) {
 		struct account *a = &e->accounts[i];
@@ -57,14 +76,13 @@ static int open_pool(struct engine *e, uint8_t pool, struct err *err)
 		s->limit_bytes = a->quota != NULL ? a->quota->tier[kind].limit_bytes : UINT64_MAX;
 		if (s->limit_bytes >= bytes) /* a full tier is nobody's limit */
 			s->limit_bytes = UINT64_MAX;
-		sum += MIN(s->guarantee_bytes, bytes + 1); /* no overflow */
+		if (s->guarantee_bytes > bytes)
+			return too_much(e, pool, quota_text(e, a, name), "", s->guarantee_bytes,
+					err);
+		sum += s->guarantee_bytes;
 	}
 	if (sum > bytes)
-		return err_set(err, EINVAL,
-			       "namespaces: %s.guarantee: together %llu bytes, more than the %llu "
-			       "that %s has",
-			       tier_kind_name(kind), (unsigned long long)sum,
-			       (unsigned long long)bytes, e->devices[pool].tier->base.name);
+		return too_much(e, pool, "namespaces", "together ", sum, err);
 	for (unsigned i = 0; i < e->account_count; i++) {
 		struct quota_share *s = &e->accounts[i].pool[pool];
 

@@ -211,6 +211,10 @@ START_TEST(guarantees_beyond_the_tier_are_refused_with_figures)
 		{ .name = "a", .tier = HBM(9 * UNIT, ALL) },
 		{ .name = "b", .tier = HBM(8 * UNIT, ALL) },
 	};
+	static const struct engine_quota alone[] = {
+		{ .name = "a", .tier = { FREE, FREE, FREE } },
+		{ .name = "b", .tier = { FREE, FREE, [TIER_KIND_NVME] = { INT64_MAX, ALL } } },
+	};
 	struct rig *r = open_rig(halves, 2);
 	struct engine_params params = r->world.engine->params;
 	struct engine *e;
@@ -219,7 +223,12 @@ START_TEST(guarantees_beyond_the_tier_are_refused_with_figures)
 	params.quotas = q;
 	ck_assert_int_eq(engine_create(&params, &e, &err), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(err.text, "hbm.guarantee: together 278528 bytes"));
-	ck_assert_ptr_nonnull(strstr(err.text, "262144"));
+	ck_assert_ptr_nonnull(strstr(err.text, "262144 that hbm0 has"));
+	/* One alone, whatever it would be with the others. */
+	params.quotas = alone;
+	ck_assert_int_eq(engine_create(&params, &e, &err), -EINVAL);
+	ck_assert_str_eq(err.text, "namespaces[1] ('b'): nvme.guarantee: 9223372036854775807 "
+				   "bytes, more than the 1572864 that nvme has");
 	rig_close(r);
 }
 END_TEST
@@ -429,9 +438,8 @@ END_TEST
 
 UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
-	  whoever_has_left_holes_alone_by_its_pins_is_told,
-	  a_hint_at_the_limit_brings_nothing, more_than_the_limit_is_refused_at_once,
-	  at_the_limit_below_it_stays_and_others_make_room,
+	  whoever_has_left_holes_alone_by_its_pins_is_told, a_hint_at_the_limit_brings_nothing,
+	  more_than_the_limit_is_refused_at_once, at_the_limit_below_it_stays_and_others_make_room,
 	  create_refuses_what_the_limits_never_hold,
 	  guarantees_beyond_the_tier_are_refused_with_figures,
 	  two_jobs_on_a_gpu_keep_what_each_is_guaranteed, who_is_below_its_guarantee_loses_nothing,

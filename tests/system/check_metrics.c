@@ -467,5 +467,4 @@ END_TEST
 UNIT_MAIN("metrics", every_counter_is_served_in_the_format, a_domain_may_have_any_name,
 	  only_get_of_metrics_is_answered, without_memory_for_a_page_there_is_none,
 	  silent_connections_are_few_and_short, connections_that_never_end_keep_nobody_out,
-	  a_port_that_is_taken_is_said,
-	  the_dashboard_asks_for_what_is_served)
+	  a_port_that_is_taken_is_said, the_dashboard_asks_for_what_is_served)
