@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "libclient/completion.h"
 #include "libclient/error.h"
 #include "libclient/futex.h"
@@ -15,7 +16,11 @@
 /* Ids for OP_CANCEL and what is urgent: a full ring must not keep a signal from ending a wait, nor
  * a slab from going back. */
 #define IDS_FOR_CANCEL 4u
-#define RETRY_NS       (5 * NS_PER_MS)
+/* For calls that the daemon answers at once: those that wait for others must not keep them out,
+ * for a tensor that is destroyed may be what they wait for. */
+#define IDS_AT_ONCE      8u
+#define PAYLOADS_AT_ONCE 4
+#define RETRY_NS         (5 * NS_PER_MS)
 
 void request_start(struct tierd *t)
 {
@@ -51,16 +56,31 @@ static int id_find(struct tierd *t, uint32_t keep_free)
 	return -1;
 }
 
+/* Ids that have to stay free. */
+static uint32_t ids_kept(unsigned needs)
+{
+	if (needs & CALL_URGENT)
+		return 0;
+	return IDS_FOR_CANCEL + (needs & CALL_SIGNALS ? IDS_AT_ONCE : 0);
+}
+
+static bool any_payload(const struct tierd *t, unsigned needs)
+{
+	int kept = needs & CALL_SIGNALS ? MIN(PAYLOADS_AT_ONCE, (int)t->payload_slots / 2) : 0;
+
+	return __builtin_popcountll(t->payloads_free) > kept;
+}
+
 /* All or nothing, so that nobody holds one thing while waiting for another. */
-static int take(struct tierd *t, unsigned needs, uint32_t keep_free)
+static int take(struct tierd *t, unsigned needs)
 {
 	struct request *r;
 	int id;
 
-	if (((needs & CALL_PAYLOAD) && t->payloads_free == 0) ||
+	if (((needs & CALL_PAYLOAD) && !any_payload(t, needs)) ||
 	    ((needs & CALL_WINDOW) && t->windows_free == 0))
 		return -1;
-	id = id_find(t, keep_free);
+	id = id_find(t, ids_kept(needs));
 	if (id < 0)
 		return -1;
 	r = &t->requests[id];
@@ -107,7 +127,10 @@ static int take_wait(struct tierd *t, uint32_t freed, unsigned needs, uint64_t u
 
 	/* What others have left behind is taken until the daemon speaks again. */
 	if (is_late(until_ns))
-		return request_set_late();
+		return error_set(ETIMEDOUT,
+				 "no place for one more request came free in time: %u of this "
+				 "connection are under way",
+				 (unsigned)t->ids_taken);
 	t->takers++;
 	pthread_mutex_unlock(&t->lock);
 	rc = futex_wait(&t->freed, freed, clock_now_ns() + RETRY_NS, false);
@@ -127,7 +150,7 @@ static int take_or_wait(struct tierd *t, unsigned needs, uint64_t until_ns)
 		completion_reap(t);
 		if (t->broken)
 			return error_set(EPIPE, "%s", t->broken_why.text);
-		id = take(t, needs, needs & CALL_URGENT ? 0 : IDS_FOR_CANCEL);
+		id = take(t, needs);
 		if (id >= 0)
 			return id;
 		if (needs & CALL_TRY)
@@ -218,7 +241,7 @@ void request_send(struct tierd *t, struct call *c)
 static void send_cancel(struct tierd *t, struct request *r)
 {
 	struct sq_entry e = { .opcode = OP_CANCEL };
-	int id = take(t, 0, 0);
+	int id = take(t, CALL_URGENT);
 
 	if (id < 0)
 		return;

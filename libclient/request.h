@@ -30,7 +30,7 @@ enum call_needs {
 	CALL_PAYLOAD = 1,
 	CALL_WINDOW = 2,
 	CALL_TRY = 4,     /* -EAGAIN instead of waiting for an id or a slot */
-	CALL_SIGNALS = 8, /* a signal ends the wait with -EINTR */
+	CALL_SIGNALS = 8, /* the daemon lets it wait, and a signal ends that with -EINTR */
 	CALL_URGENT = 16, /* others may wait for what this one gives back */
 };
 

@@ -63,7 +63,8 @@ START_TEST(a_deadline_holds_when_all_requests_are_out)
 		request_send(t, &calls[n]);
 	}
 	ck_assert_int_eq(tierd_acquire_batch(t, h, 2, TIERD_HOST, TIERD_READ, 0, v), -ETIMEDOUT);
-	ck_assert_str_eq(tierd_error(t), "the daemon gave no answer in time");
+	ck_assert_str_eq(tierd_error(t), "no place for one more request came free in time: 32 of "
+					 "this connection are under way");
 	while (request_begin(t, CALL_TRY, OP_STEP, &calls[n]) == 0)
 		request_send(t, &calls[n++]);
 	ck_assert_int_eq(tierd_acquire(t, h[0], TIERD_HOST, TIERD_READ, 0, v), -ETIMEDOUT);
@@ -79,5 +80,38 @@ START_TEST(a_deadline_holds_when_all_requests_are_out)
 }
 END_TEST
 
-UNIT_MAIN("client_deadline", a_daemon_that_never_answers_does_not_hold_a_deadline_for_ever,
+/* As many as can wait do, each for others; what the daemon answers at once goes on beside them. */
+static void keep_waiting(unsigned needs)
+{
+	static struct call calls[SQ_ENTRIES];
+	tierd_tensor made[3];
+	struct tierd_spec specs[3] = { 0 };
+	uint32_t n = 0;
+
+	begin();
+	while (request_begin(t, CALL_SIGNALS | CALL_TRY | needs, OP_ACQUIRE, &calls[n]) == 0)
+		n++;
+	ck_assert_uint_ge(n, needs != 0 ? t->payload_slots / 2 : t->ids / 2);
+	ck_assert_int_eq(tierd_create(t, specs, 3, made), 0);
+	ck_assert_int_eq(tierd_destroy(t, made, 3), 0);
+	while (n > 0)
+		request_end(t, &calls[--n]);
+	end();
+}
+
+START_TEST(who_waits_for_others_keeps_nobody_from_the_daemon)
+{
+	keep_waiting(0);
+}
+END_TEST
+
+START_TEST(who_waits_with_a_list_keeps_nobody_from_the_daemon)
+{
+	keep_waiting(CALL_PAYLOAD);
+}
+END_TEST
+
+UNIT_MAIN("client_deadline", who_waits_for_others_keeps_nobody_from_the_daemon,
+	  who_waits_with_a_list_keeps_nobody_from_the_daemon,
+	  a_daemon_that_never_answers_does_not_hold_a_deadline_for_ever,
 	  a_deadline_holds_when_all_requests_are_out)
