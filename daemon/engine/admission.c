@@ -165,7 +165,7 @@ int admission_check(struct engine *e, const struct holder *h, const struct engin
 		return err_set(err, ENOTSUP, "dram has no zone for copies of devices");
 	rc = (bytes < SMALL_BYTES ? admit_small : admit_large)(e, bytes, zoned, err);
 	if (rc == 0)
-		rc = quota_admit(e, &e->accounts[e->name_spaces[h->name_space].account], &c, err);
+		rc = quota_admit(e, account_of_holder(e, h), &c, err);
 	if (rc < 0)
 		return rc;
 	excess = too_much(e, zoned, want, bytes);

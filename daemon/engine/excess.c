@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#include "daemon/engine/crowd.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
@@ -25,66 +26,9 @@ struct look {
 	const struct request *within; /* and within the guarantee of its client's namespace */
 };
 
-static struct account *account_of_holder(const struct engine *e, const struct holder *h)
-{
-	return &e->accounts[e->name_spaces[h->name_space].account];
-}
-
 static const struct quota_share *share_at(const struct look *l, const struct account *a)
 {
 	return &a->pool[l->e->devices[l->device].pool];
-}
-
-/* ---- what is pinned ---- */
-
-/* FILLING, too. Small tensors stay in dram, pinned or not. */
-static bool stands_there(const struct look *l, uint32_t tensor)
-{
-	uint64_t w = word0_of(l->e, tensor);
-
-	return word0_state(w) != STATE_ABSENT && word0_place(w) == l->e->devices[l->device].place &&
-	       (l->device != l->e->dram || (l->e->records[tensor].flags & RECORD_SMALL) == 0);
-}
-
-static bool pins(const struct holder *h, uint32_t tensor)
-{
-	return !h->dead && (atomic_load(&h->pins[tensor]) & PIN_ANY) != 0;
-}
-
-static void count_tensor(struct look *l, uint32_t tensor, uint64_t bytes)
-{
-	struct list *it;
-
-	l->looks++;
-	list_for_each (it, &l->e->holders) {
-		struct holder *h = list_entry(it, struct holder, link);
-		struct account *a = account_of_holder(l->e, h);
-
-		if (!pins(h, tensor))
-			continue;
-		h->pinned_bytes += bytes;
-		if (a->pinned_last != tensor)
-			a->pinned_bytes += bytes;
-		a->pinned_last = tensor;
-	}
-}
-
-static void count_pinned(struct look *l)
-{
-	const struct extents *extents = l->e->devices[l->device].extents;
-	struct extent x;
-	struct list *it;
-
-	for (unsigned i = 0; i < l->e->account_count; i++) {
-		l->e->accounts[i].pinned_bytes = 0;
-		l->e->accounts[i].pinned_last = 0;
-	}
-	list_for_each (it, &l->e->holders)
-		list_entry(it, struct holder, link)->pinned_bytes = 0;
-	for (bool more = extents_next(extents, EXTENT_NONE, &x); more;
-	     more = extents_next(extents, x.node, &x))
-		if (x.owner < l->e->index_high && stands_there(l, x.owner))
-			count_tensor(l, x.owner, x.bytes);
 }
 
 /* ---- who waits ---- */
@@ -93,13 +37,13 @@ static bool is_pinned_by(struct look *l, const struct account *a, uint32_t tenso
 {
 	const struct list *it;
 
-	if (!stands_there(l, tensor))
+	if (!crowd_stands(l->e, l->device, tensor))
 		return false;
 	l->looks++;
 	list_for_each (it, &l->e->holders) {
 		const struct holder *h = list_entry(it, struct holder, link);
 
-		if (account_of_holder(l->e, h) == a && pins(h, tensor))
+		if (account_of_holder(l->e, h) == a && crowd_pins(h, tensor))
 			return true;
 	}
 	return false;
@@ -226,9 +170,10 @@ static bool anybody_is_denied(struct engine *e, uint8_t device)
 static uint64_t look_at(struct engine *e, uint8_t device, bool afresh)
 {
 	struct look l = { .e = e, .device = device, .afresh = afresh };
+	uint64_t all = UINT64_MAX;
 
 	if (anybody_is_denied(e, device)) {
-		count_pinned(&l);
+		l.looks = crowd_count(e, device, NULL, &all);
 		find_waiters(&l);
 	}
 	judge(&l);

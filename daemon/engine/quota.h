@@ -34,7 +34,7 @@ struct account {
 	uint64_t nvme_shadow_bytes; /* of what it has of nvme: copies of fronts, which go first */
 	uint64_t asked_bytes;       /* used while one request is looked at */
 	bool seen;                  /* while one queue is looked at */
-	uint64_t pinned_bytes;      /* excess.c, while it looks at a device: by its */
+	uint64_t pinned_bytes;      /* crowd.c, while it looks at a device: by its */
 	uint32_t pinned_last;       /* clients, and which tensor counted last */
 	uint64_t ask_all_at_ns[ENGINE_DEVICES_MAX]; /* as struct device has it, for its demands */
 };
@@ -64,6 +64,10 @@ static inline bool quotas_any(const struct engine *e)
 static inline struct account *account_of(const struct engine *e, uint32_t tensor)
 {
 	return &e->accounts[e->name_spaces[e->records[tensor].name_space].account];
+}
+static inline struct account *account_of_holder(const struct engine *e, const struct holder *h)
+{
+	return &e->accounts[e->name_spaces[h->name_space].account];
 }
 
 static inline struct quota_share *share_of(const struct engine *e, uint32_t tensor, uint8_t device)

@@ -167,7 +167,7 @@ struct holder {
 	const struct access_log *logs; /* of its threads; log_count 0: it is not known */
 	uint32_t log_count;
 	bool waits, holds;               /* deadlock.c, while it looks */
-	uint64_t pinned_bytes;           /* excess.c or crowd.c, likewise */
+	uint64_t pinned_bytes;           /* crowd.c, likewise */
 	struct fence_pool *pool;         /* fence.c; NULL until the first is handed out */
 	struct list granted;             /* requests that were answered and store a fence yet */
 	uint32_t deferred_used;          /* bits: rings that ever had an entry */
