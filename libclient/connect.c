@@ -27,6 +27,9 @@ int connect_path(const char *given, char *ret, size_t room, struct err *err)
 
 	if (given == NULL && env != NULL && env[0] != '\0')
 		given = env;
+	/* To the kernel it would be a name that belongs to whoever binds it. */
+	if (given != NULL && given[0] == '\0')
+		return err_set(err, ENOENT, "the path of the socket is empty");
 	if (given == NULL && runtime != NULL && runtime[0] != '\0') {
 		n = snprintf(ret, room, "%s/tierd.sock", runtime);
 		if (n > 0 && (size_t)n < room && access(ret, F_OK) == 0)
@@ -52,6 +55,15 @@ static int not_let_in(const char *path, struct err *err)
 		       path, (unsigned)st.st_uid, (unsigned)st.st_gid);
 }
 
+static int not_served(const char *path, struct err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		return err_set(err, ECONNREFUSED, "%s is no socket" HOW_TO_REACH, path);
+	return err_set(err, ECONNREFUSED, "%s: no daemon serves this socket" HOW_TO_REACH, path);
+}
+
 static int connect_failed(const char *path, int code, struct err *err)
 {
 	switch (code) {
@@ -65,7 +77,7 @@ static int connect_failed(const char *path, int code, struct err *err)
 	case EACCES:
 		return not_let_in(path, err);
 	case ECONNREFUSED:
-		return err_set(err, code, "%s: no daemon serves this socket" HOW_TO_REACH, path);
+		return not_served(path, err);
 	default:
 		return err_set(err, code, "%s: %s", path, strerror(code));
 	}

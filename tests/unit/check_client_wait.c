@@ -11,6 +11,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -514,6 +516,21 @@ START_TEST(a_hello_that_makes_no_sense_is_refused_and_leaks_nothing)
 }
 END_TEST
 
+/* One that was left behind. */
+static void open_unserved(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct tierd *none;
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "/tmp/tierd-unserved-%d", getpid());
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	close(fd);
+	ck_assert_int_eq(tierd_open(a.sun_path, NULL, 0, &none), -ECONNREFUSED);
+	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "no daemon serves this socket; `tierd "));
+	ck_assert_int_eq(unlink(a.sun_path), 0);
+}
+
 START_TEST(paths_and_arguments_of_open)
 {
 	char longpath[200];
@@ -528,7 +545,10 @@ START_TEST(paths_and_arguments_of_open)
 			 "daemon, whose key `socket` says where it is, and TIERD_SOCKET names "
 			 "another one to clients");
 	ck_assert_int_eq(tierd_open("/etc/passwd", NULL, 0, &none), -ECONNREFUSED);
-	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "no daemon serves this socket; `tierd "));
+	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "/etc/passwd is no socket; `tierd "));
+	open_unserved();
+	ck_assert_int_eq(tierd_open("", NULL, 0, &none), -ENOENT);
+	ck_assert_str_eq(tierd_error(NULL), "the path of the socket is empty");
 	ck_assert_int_eq(tierd_open("/etc/passwd/sock", NULL, 0, &none), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(tierd_error(NULL), "/etc/passwd/sock: there is no socket; "));
 	ck_assert_int_eq(tierd_open("/x", "", 0, &none), -EINVAL);
