@@ -142,7 +142,7 @@ static int take_all(struct engine *e, uint32_t tensor, struct block_map *map)
 	return 0;
 }
 
-static uint64_t nvme_free_bytes(const struct engine *e)
+uint64_t nvme_free_bytes(const struct engine *e)
 {
 	uint64_t bytes = 0;
 

@@ -12,6 +12,8 @@
 /* Room for all bytes of the tensor, spread over the devices by their measured rate. -ENOSPC,
  * -EDQUOT, -ENOMEM; then nothing is taken. */
 int map_take(struct engine *e, uint32_t tensor, struct block_map **ret);
+/* Of all its devices. */
+uint64_t nvme_free_bytes(const struct engine *e);
 /* All holes: what a large tensor that was never written has. */
 int map_take_holes(struct engine *e, uint32_t tensor, struct block_map **ret);
 void map_give(struct engine *e, struct block_map *map);

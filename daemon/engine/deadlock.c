@@ -90,7 +90,7 @@ static bool may_change(struct engine *e, const struct quota_demand *demand, uint
 
 	if (moves_now(e, r) || record_held(e, r) || (r->flags & RECORD_BACKOFF) != 0)
 		return true;
-	return reclaim_eligible(e, device, tensor) && quota_yields(e, demand, tensor, device);
+	return reclaim_can_go(e, device, tensor) && quota_yields(e, demand, tensor, device);
 }
 
 /* The pin that was in the way when it was looked for last. */

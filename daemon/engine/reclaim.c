@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/log.h"
+#include "daemon/engine/blocks.h"
 #include "daemon/engine/compact.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/holder.h"
@@ -44,6 +45,32 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r))
 		return false;
 	return reclaim_has_home(e, tensor, device) && !pins_any(e, tensor);
+}
+
+/* Now, or once copies of fronts have given way. */
+static bool nvme_has_room(const struct engine *e, uint32_t tensor)
+{
+	const struct account *own = account_of(e, tensor);
+	uint64_t bytes = nvme_free_bytes(e);
+
+	for (unsigned i = 0; i < e->account_count; i++) {
+		const struct account *a = &e->accounts[i];
+		const struct quota_share *s = &a->pool[e->nvme_first];
+
+		if (a == own || s->used_bytes > s->guarantee_bytes)
+			bytes += a->nvme_shadow_bytes;
+	}
+	return ALIGN_UP(MAX(e->records[tensor].bytes, 1), GRANULE) <= bytes;
+}
+
+bool reclaim_can_go(struct engine *e, uint8_t device, uint32_t tensor)
+{
+	uint8_t below = (uint8_t)(record_of(e, tensor)->sources & ~(1u << device_kind(e, device)));
+
+	if (!reclaim_eligible(e, device, tensor))
+		return false;
+	/* From a GPU it may go to dram, which is another's affair. */
+	return below != 0 || device_kind(e, device) == TIER_KIND_HBM || nvme_has_room(e, tensor);
 }
 
 struct asked {

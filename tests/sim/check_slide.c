@@ -281,8 +281,43 @@ START_TEST(small_tensors_are_admitted_as_long_as_each_has_its_page)
 }
 END_TEST
 
-UNIT_MAIN("slide", what_stands_between_holes_comes_down_over_its_own_place,
-	  only_pins_keep_holes_apart, whatever_is_free_can_be_had_in_one_piece,
+/* Enough is free in dram, but what lies between two pins can neither slide past them nor go: it was
+ * written, and nvme has no room for it. That is nobody's affair but that of who has the pins. */
+START_TEST(who_pins_the_pieces_while_nvme_is_full_is_told)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	struct one below, between, above, fillers[22];
+	struct wire_handle pin[2], wanted;
+
+	rig_threads(r, 0, 1);
+	put(r, &below, KIB(144));
+	pin[0] = rig_create(r, 0, KIB(16));
+	rig_pin(r, 0, pin[0], HOST, ACCESS_WRITE);
+	put(r, &between, KIB(144));
+	pin[1] = rig_create(r, 0, KIB(16));
+	rig_pin(r, 0, pin[1], HOST, ACCESS_WRITE);
+	put(r, &above, KIB(160));
+	drop(r, &below);
+	drop(r, &above);
+	for (unsigned i = 0; i < ARRAY_SIZE(fillers); i++) {
+		put(r, &fillers[i], KIB(64));
+		ck_assert_int_eq(rig_flush(r, 0, fillers[i].t), 0);
+		expect(r, &between); /* used last: it is not among those that go */
+	}
+	wanted = rig_create(r, 0, KIB(208));
+	rig_acquire(r, 0, 2, wanted, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -EDEADLK);
+	rig_unpin(r, 0, pin[0], ACCESS_WRITE);
+	rig_acquire(r, 0, 2, wanted, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), 0);
+	rig_unpin(r, 0, pin[1], ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("slide", who_pins_the_pieces_while_nvme_is_full_is_told,
+	  what_stands_between_holes_comes_down_over_its_own_place, only_pins_keep_holes_apart,
+	  whatever_is_free_can_be_had_in_one_piece,
 	  small_tensors_between_large_ones_keep_nobody_waiting,
 	  the_smallest_of_those_below_a_large_one_makes_way,
 	  small_tensors_are_admitted_as_long_as_each_has_its_page,
