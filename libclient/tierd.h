@@ -301,7 +301,9 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  * @param ret the view; the caller's until tierd_release()
  * @return 0; -ETIMEDOUT not there at the deadline; -EBUSY likewise, and another process (its pid is
  *         in tierd_error()) pins it at another place; -EDEADLK this connection itself pins it at
- *         another place; -ENOSPC it can never fit into that place; -EDQUOT nor, for sure, into what
+ *         another place; -ENOSPC it can never fit into that place, or all that stands there was
+ *         written, nothing below has room for it, and every connection waits so that none could
+ *         destroy something; -EDQUOT nor, for sure, into what
  *         its namespace may have of it (`namespaces` of the configuration); -ESTALE destroyed; -EIO
  *         its bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV
  *         no such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE

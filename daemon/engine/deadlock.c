@@ -90,7 +90,7 @@ static bool may_change(struct engine *e, const struct quota_demand *demand, uint
 
 	if (moves_now(e, r) || record_held(e, r) || (r->flags & RECORD_BACKOFF) != 0)
 		return true;
-	return reclaim_can_go(e, device, tensor) && quota_yields(e, demand, tensor, device);
+	return reclaim_eligible(e, device, tensor) && quota_yields(e, demand, tensor, device);
 }
 
 /* The pin that was in the way when it was looked for last. */
@@ -287,23 +287,10 @@ static struct request *youngest(struct engine *e, unsigned *ret_clients)
 	return ret;
 }
 
-bool deadlock_judge(struct engine *e)
+static void tell_of_pins(struct engine *e, struct request *q, unsigned clients)
 {
-	struct request *q;
-	unsigned clients;
 	char text[192];
-	bool any;
 
-	if (e->now_ns < e->judge_at_ns)
-		return false; /* whoever waits asks again */
-	e->judge_looks = 0;
-	any = find_waiters(e);
-	e->judge_at_ns = e->now_ns + pins_rest_ns(e, e->judge_looks);
-	if (!any)
-		return false;
-	q = youngest(e, &clients);
-	if (q == NULL)
-		return false;
 	if (clients == 1)
 		snprintf(text, sizeof(text),
 			 "what it waits for in %s is pinned by this client alone, which waits: "
@@ -317,5 +304,90 @@ bool deadlock_judge(struct engine *e)
 	stat_add(STAT(e, deadlocks), 1);
 	log_info(MOVE, "client of pid %d: %s", q->holder->pid, text);
 	request_finish(e, q, -EDEADLK, text);
+}
+
+/* ---- without a pin ---- */
+
+/* Nobody is left who could destroy something. */
+static bool everybody_waits(const struct engine *e)
+{
+	const struct list *it;
+
+	list_for_each (it, &e->holders) {
+		const struct holder *h = list_entry(it, struct holder, link);
+
+		if (!h->dead && !h->stopped && !all_wait(h))
+			return false;
+	}
 	return true;
+}
+
+/* What stands there was written, nothing below has room for it, and nobody pins it. */
+static bool is_full_for_good(struct engine *e, const struct request *q)
+{
+	const struct quota_demand demand = { .account = quota_of_request(e, q), .whole = true };
+	struct device *d = &e->devices[q->device];
+	bool more, any = false;
+	struct extent x;
+
+	if (d->lost || d->compacting > 0 || d->leaving_bytes > 0 ||
+	    slabs_may_come(e, q->device, q->begin_ns))
+		return false;
+	for (more = extents_next(d->extents, EXTENT_NONE, &x); more;
+	     more = extents_next(d->extents, x.node, &x)) {
+		if (x.owner == EXTENT_FREE || x.owner == OWNER_SLAB)
+			continue;
+		e->judge_looks++;
+		if (pins_any(e, x.owner) || may_change(e, &demand, q->device, x.owner))
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+static bool tell_of_room(struct engine *e)
+{
+	char text[192];
+	uint64_t over;
+
+	if (!list_empty(&e->running) || !everybody_waits(e))
+		return false;
+	for (unsigned i = 0; i < e->device_count; i++) {
+		struct list *queue = &e->devices[i].queue;
+		struct request *q;
+
+		if (list_empty(queue))
+			continue;
+		q = list_first(queue, struct request, link);
+		if (!q->denied || !request_is_live(e, q) || quota_limits(e, q, &over) != NULL ||
+		    !is_full_for_good(e, q))
+			continue;
+		snprintf(text, sizeof(text),
+			 "%s has no room for it: what stands there was written, below is no room "
+			 "for that, and all clients wait: destroy something first",
+			 e->devices[i].tier->base.name);
+		log_info(MOVE, "client of pid %d: %s", q->holder->pid, text);
+		request_finish(e, q, -ENOSPC, text);
+		return true;
+	}
+	return false;
+}
+
+bool deadlock_judge(struct engine *e)
+{
+	struct request *q = NULL;
+	unsigned clients;
+	bool told = false;
+
+	if (e->now_ns < e->judge_at_ns)
+		return false; /* whoever waits asks again */
+	e->judge_looks = 0;
+	if (find_waiters(e))
+		q = youngest(e, &clients);
+	if (q == NULL)
+		told = tell_of_room(e);
+	e->judge_at_ns = e->now_ns + pins_rest_ns(e, e->judge_looks);
+	if (q != NULL)
+		tell_of_pins(e, q, clients);
+	return q != NULL || told;
 }

@@ -21,6 +21,23 @@
 
 /* ---- who may go ---- */
 
+/* Now, or once copies of fronts have given way. */
+static bool nvme_has_room(const struct engine *e, uint32_t tensor)
+{
+	const struct account *own = account_of(e, tensor);
+	uint64_t bytes = nvme_free_bytes(e), need;
+
+	need = ALIGN_UP(MAX(e->records[tensor].bytes, 1), GRANULE);
+	for (unsigned i = 0; bytes < need && i < e->account_count; i++) {
+		const struct account *a = &e->accounts[i];
+		const struct quota_share *s = &a->pool[e->nvme_first];
+
+		if (a == own || s->used_bytes > s->guarantee_bytes)
+			bytes += a->nvme_shadow_bytes;
+	}
+	return bytes >= need;
+}
+
 /* Whether there is a tier below that could take the bytes, or already has them. */
 bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device)
 {
@@ -32,7 +49,8 @@ bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device)
 	if (device_kind(e, device) == TIER_KIND_HBM && !(r->flags & RECORD_LARGE))
 		return true;
 	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL) &&
-	       quota_nvme_takes(e, tensor, ALIGN_UP(MAX(r->bytes, 1), GRANULE));
+	       quota_nvme_takes(e, tensor, ALIGN_UP(MAX(r->bytes, 1), GRANULE)) &&
+	       nvme_has_room(e, tensor);
 }
 
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
@@ -45,32 +63,6 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r))
 		return false;
 	return reclaim_has_home(e, tensor, device) && !pins_any(e, tensor);
-}
-
-/* Now, or once copies of fronts have given way. */
-static bool nvme_has_room(const struct engine *e, uint32_t tensor)
-{
-	const struct account *own = account_of(e, tensor);
-	uint64_t bytes = nvme_free_bytes(e);
-
-	for (unsigned i = 0; i < e->account_count; i++) {
-		const struct account *a = &e->accounts[i];
-		const struct quota_share *s = &a->pool[e->nvme_first];
-
-		if (a == own || s->used_bytes > s->guarantee_bytes)
-			bytes += a->nvme_shadow_bytes;
-	}
-	return ALIGN_UP(MAX(e->records[tensor].bytes, 1), GRANULE) <= bytes;
-}
-
-bool reclaim_can_go(struct engine *e, uint8_t device, uint32_t tensor)
-{
-	uint8_t below = (uint8_t)(record_of(e, tensor)->sources & ~(1u << device_kind(e, device)));
-
-	if (!reclaim_eligible(e, device, tensor))
-		return false;
-	/* From a GPU it may go to dram, which is another's affair. */
-	return below != 0 || device_kind(e, device) == TIER_KIND_HBM || nvme_has_room(e, tensor);
 }
 
 struct asked {

@@ -10,9 +10,7 @@
 
 /* Whether the tensor's front on `device` could be taken now. */
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
-/* Likewise, and whether what is below has room for it. */
-bool reclaim_can_go(struct engine *e, uint8_t device, uint32_t tensor);
-/* Whether there is a tier below that could take the tensor's bytes, or already has them. */
+/* Whether there is a tier below that has room to take the tensor's bytes, or already has them. */
 bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device);
 /* Whether room is wanted there now. */
 bool reclaim_presses(struct engine *e, uint8_t device);

@@ -315,7 +315,69 @@ START_TEST(who_pins_the_pieces_while_nvme_is_full_is_told)
 }
 END_TEST
 
-UNIT_MAIN("slide", who_pins_the_pieces_while_nvme_is_full_is_told,
+/* 48 KiB of nvme are free, and 8 KiB lack in dram: the youngest alone can make room. */
+START_TEST(what_is_too_large_for_nvme_keeps_no_smaller_one_from_it)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	static const uint64_t sizes[] = { KIB(208), KIB(72), KIB(32) };
+	struct one below[21], above[ARRAY_SIZE(sizes)];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(below); i++) {
+		put(r, &below[i], KIB(i == 0 ? 208 : 64));
+		ck_assert_int_eq(rig_flush(r, 0, below[i].t), 0);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(above); i++)
+		put(r, &above[i], sizes[i]);
+	rig_acquire(r, 0, 2, below[0].t, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(above); i++)
+		expect(r, &above[i]);
+	rig_close(r);
+}
+END_TEST
+
+static void acquire_two(struct rig *r, const struct wire_handle *two)
+{
+	r->client[0].answered[2] = false;
+	engine_acquire(r->world.engine, r->client[0].holder, 2, two, 2, HOST, ACCESS_READ,
+		       ENGINE_NEVER, r->world.now_ns);
+}
+
+/* All that may be created is there and was written: there is room to bring one of the largest, and
+ * not two at once, as nothing can go down before one has come up. */
+START_TEST(a_batch_that_nothing_can_make_room_for_is_told)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	struct one all[(WORLD_DRAM + WORLD_NVME0 + WORLD_NVME1) / KIB(64) - 1];
+	struct wire_handle batch[2];
+
+	rig_threads(r, 0, 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+		put(r, &all[i], KIB(64));
+	for (unsigned i = 0; i < 2; i++) {
+		batch[i] = all[i].t;
+		ck_assert_int_eq(word0_state(rig_word0(r, batch[i])), STATE_ABSENT);
+	}
+	acquire_two(r, batch);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 100), RIG_UNANSWERED); /* others may destroy something */
+	for (unsigned c = 1; c < RIG_CLIENTS; c++) {
+		engine_holder_die(r->world.engine, r->client[c].holder, r->world.now_ns);
+		r->client[c].holder = NULL;
+	}
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -ENOSPC);
+	ck_assert_ptr_nonnull(strstr(r->client[0].text[2], "destroy something first"));
+	drop(r, &all[ARRAY_SIZE(all) - 1]);
+	acquire_two(r, batch);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(all) - 1; i++)
+		expect(r, &all[i]); /* one by one all of them come */
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("slide", what_is_too_large_for_nvme_keeps_no_smaller_one_from_it,
+	  a_batch_that_nothing_can_make_room_for_is_told,
+	  who_pins_the_pieces_while_nvme_is_full_is_told,
 	  what_stands_between_holes_comes_down_over_its_own_place, only_pins_keep_holes_apart,
 	  whatever_is_free_can_be_had_in_one_piece,
 	  small_tensors_between_large_ones_keep_nobody_waiting,
