@@ -90,7 +90,7 @@ static void wait_in_queue(struct engine *e, struct request *q)
 
 	q->turn = list_empty(&d->queue) && !quotas_any(e) ? TURN_ALL : TURN_WAITS;
 	q->leave_bytes = 0;
-	q->denied = false;
+	q->denied = q->brings = false;
 	acquire_enter(q, REQUEST_QUEUED, &d->queue);
 	if (quotas_any(e))
 		look_at_queues(e); /* it may have a turn of its own */

@@ -31,35 +31,50 @@ static uint64_t dram_bytes(const struct engine *e, bool zoned)
 	return extents_capacity(e->devices[zoned ? e->zone : e->dram].extents);
 }
 
+static void count_tensor(struct part *p, uint64_t bytes, bool large)
+{
+	bytes = admission_rounded(bytes);
+	p->largest_bytes = MAX(p->largest_bytes, bytes);
+	if (large)
+		return;
+	p->second_dram_bytes = MAX(p->second_dram_bytes, MIN(bytes, p->largest_dram_bytes));
+	p->largest_dram_bytes = MAX(p->largest_dram_bytes, bytes);
+}
+
 static void count_largest(struct engine *e)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(e->part); i++) {
-		e->part[i].largest_bytes = e->part[i].largest_dram_bytes = 0;
-		e->part[i].largest_stale = false;
+		struct part *p = &e->part[i];
+
+		p->largest_bytes = p->largest_dram_bytes = p->second_dram_bytes = 0;
+		p->largest_stale = false;
 	}
 	for (uint32_t i = 1; i < e->index_high; i++) {
 		const struct record *r = &e->records[i];
-		struct part *p = &e->part[is_zoned(r)];
 
 		if (r->flags & RECORD_LIVE)
-			p->largest_bytes = MAX(p->largest_bytes, r->bytes);
-		if ((r->flags & (RECORD_LIVE | RECORD_LARGE)) == RECORD_LIVE)
-			p->largest_dram_bytes = MAX(p->largest_dram_bytes, r->bytes);
+			count_tensor(&e->part[is_zoned(r)], r->bytes,
+				     (r->flags & RECORD_LARGE) != 0);
 	}
 }
 
-/* Where nothing is below dram and nothing above, no move needs the room of one tensor more. */
-static uint64_t room_for_moves(const struct engine *e, uint64_t largest)
+/* What has to be free for moves to go on. Above nvme these are two tensors: what wants to come may
+ * miss a byte in dram, and what would make room for it a byte on nvme. Where nothing is below dram
+ * and nothing above, none. */
+static uint64_t room_for_moves(const struct engine *e, const struct part *p)
 {
-	return e->params.device_count == 1 ? 0 : largest;
+	if (e->params.device_count == 1)
+		return 0;
+	if (e->nvme_first == DEVICE_NONE)
+		return p->largest_bytes;
+	return MAX(p->largest_bytes, p->largest_dram_bytes + p->second_dram_bytes);
 }
 
 /* dram has given its staging away before. */
 uint64_t admission_bytes(struct engine *e)
 {
 	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
-	uint64_t moves = room_for_moves(e, e->part[0].largest_bytes) +
-			 room_for_moves(e, e->part[1].largest_bytes);
+	uint64_t moves = room_for_moves(e, &e->part[0]) + room_for_moves(e, &e->part[1]);
 
 	return bytes > moves ? bytes - moves : 0;
 }
@@ -127,10 +142,9 @@ static int admit_large(struct engine *e, uint64_t bytes, bool zoned, struct err 
 }
 
 /* What has to be on nvme of one part, at the worst, with `want` bytes more. */
-static uint64_t overflow(const struct engine *e, bool zoned, uint64_t want, uint64_t bytes)
+static uint64_t overflow(const struct engine *e, const struct part *p, bool zoned, uint64_t want)
 {
-	const struct part *p = &e->part[zoned];
-	uint64_t all = p->committed_bytes + want + room_for_moves(e, MAX(p->largest_bytes, bytes));
+	uint64_t all = p->committed_bytes + want + room_for_moves(e, p);
 	uint64_t dram = dram_bytes(e, zoned);
 
 	return all > dram ? all - dram : 0;
@@ -139,9 +153,12 @@ static uint64_t overflow(const struct engine *e, bool zoned, uint64_t want, uint
 /* Both parts of dram share nvme. */
 static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint64_t bytes)
 {
-	uint64_t nvme = capacity_of(e, TIER_KIND_NVME);
-	uint64_t all = overflow(e, zoned, want, bytes) + overflow(e, !zoned, 0, 0);
+	bool large = admission_rounded(bytes) > admission_dram_for_moves(e, zoned);
+	uint64_t nvme = capacity_of(e, TIER_KIND_NVME), all;
+	struct part with = e->part[zoned];
 
+	count_tensor(&with, bytes, large);
+	all = overflow(e, &with, zoned, want) + overflow(e, &e->part[!zoned], !zoned, 0);
 	return all > nvme ? all - nvme : 0;
 }
 
@@ -195,14 +212,10 @@ void admission_count(struct engine *e, const struct record *r, bool in)
 	e->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->small_bytes += in ? small : (uint64_t)0 - small;
-	if (in) {
-		p->largest_bytes = MAX(p->largest_bytes, r->bytes);
-		if (!(r->flags & RECORD_LARGE))
-			p->largest_dram_bytes = MAX(p->largest_dram_bytes, r->bytes);
-	} else {
-		p->largest_stale |=
-			r->bytes == p->largest_bytes || r->bytes == p->largest_dram_bytes;
-	}
+	if (in)
+		count_tensor(p, r->bytes, (r->flags & RECORD_LARGE) != 0);
+	else
+		p->largest_stale |= admission_rounded(r->bytes) >= p->second_dram_bytes;
 	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
 	stat_set(STAT(e, committed_bytes), e->committed_bytes);
 	stat_set(STAT(e, admissible_bytes), admission_bytes(e));

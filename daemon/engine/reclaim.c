@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/bring.h"
 #include "daemon/engine/compact.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/holder.h"
@@ -60,7 +61,7 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 	if ((r->flags & (RECORD_LIVE | RECORD_BACKOFF)) != RECORD_LIVE || r->front != device ||
 	    device == DEVICE_NONE || r->move != 0 || r->ready > 0)
 		return false;
-	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r))
+	if (state_of(e, tensor) != STATE_RESIDENT || record_held(e, r) || bring_keeps(e, tensor))
 		return false;
 	return reclaim_has_home(e, tensor, device) && !pins_any(e, tensor);
 }
@@ -446,7 +447,7 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 		moving = compact(e, q, device) || slab_room_grow_any(e, device) ||
 			 slab_room_trade(e, q, device) || reclaim_more(e, q, device);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
-		moving = drop_wanted_shadow(e, q, device, &demand);
+		moving = drop_wanted_shadow(e, q, device, &demand) || bring_one(e, q, device);
 	asked_for(e, q, device, moving);
 }
 

@@ -228,6 +228,7 @@ struct request {
 	bool completed;
 	uint8_t turn;         /* QUEUED: enum turn */
 	bool denied;          /* QUEUED: all was asked for room, and nobody could go */
+	bool brings;          /* QUEUED: its tensors come one by one, and stay (bring.c) */
 	uint64_t leave_bytes; /* that are free, but others' before they are its own */
 	struct list todo;     /* RUNNING acquires and flushes: items to be looked at next */
 	size_t open;          /* items begun and not ready */
@@ -333,8 +334,9 @@ struct hint {
 /* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */
 struct part {
 	uint64_t committed_bytes, small_bytes, largest_bytes;
-	uint64_t largest_dram_bytes; /* of those that are not large: small ones leave it room */
-	bool largest_stale; /* the largest tensor went: count again before refusing anything */
+	/* Of those that are not large: small ones leave the first room. */
+	uint64_t largest_dram_bytes, second_dram_bytes;
+	bool largest_stale; /* one of them went: count again before refusing anything */
 };
 
 #define ENGINE_MAGIC 0x656e6769u

@@ -32,6 +32,7 @@ static struct wire_handle create_stored(struct rig *r, unsigned client, char c)
 	rig_pin(r, client, fill, HOST, ACCESS_READ);
 	rig_unpin(r, client, fill, ACCESS_READ);
 	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_ABSENT);
+	rig_destroy(r, client, fill); /* which would leave no room for another one */
 	return t;
 }
 

@@ -95,13 +95,14 @@ START_TEST(the_zone_and_the_rest_share_nvme_by_what_they_cannot_hold)
 	uint64_t nvme = WORLD_NVME0 + WORLD_NVME1, piece = WORLD_ZONE / 4, zoned = 0, others = 0;
 	struct wire_handle t;
 
-	/* The zone less the largest, and half of nvme; then the rest and its share. */
-	while (zoned < WORLD_ZONE - piece + nvme / 2 && create(r, piece, SPEC_DEVICE_COPY, &t) == 0)
+	/* The zone less the two largest, and half of nvme; then the rest and its share. */
+	while (zoned < WORLD_ZONE - 2 * piece + nvme / 2 &&
+	       create(r, piece, SPEC_DEVICE_COPY, &t) == 0)
 		zoned += piece;
-	ck_assert_uint_eq(zoned, WORLD_ZONE - piece + nvme / 2);
+	ck_assert_uint_eq(zoned, WORLD_ZONE - 2 * piece + nvme / 2);
 	while (create(r, piece, 0, &t) == 0)
 		others += piece;
-	ck_assert_uint_eq(others, WORLD_DRAM - WORLD_ZONE - piece + nvme / 2);
+	ck_assert_uint_eq(others, WORLD_DRAM - WORLD_ZONE - 2 * piece + nvme / 2);
 	ck_assert_int_eq(create(r, piece, SPEC_DEVICE_COPY, &t), -ENOSPC);
 	rig_close(r);
 }

@@ -197,6 +197,8 @@ void world_open(struct world *w, uint64_t seed, struct world_shape shape,
 	w->refuse_result = -ENOMEM;
 	open_table(w);
 	open_policies(w, policy, &params);
+	for (unsigned c = 0; shape.overcommit_permille > 0 && c < ENGINE_CLASSES; c++)
+		params.class_[c].overcommit_permille = shape.overcommit_permille;
 	w->shape = shape;
 	open_devices(w);
 	w->stats = zeros(sizeof(*w->stats));

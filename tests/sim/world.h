@@ -37,6 +37,7 @@ struct world_shape {
 	unsigned staging_slots;
 	struct engine_watermark watermark;
 	uint64_t linger_ns;
+	uint32_t overcommit_permille; /* of every class; 0: 1000 */
 	bool short_start; /* before the run every allocation of the start is refused once */
 };
 

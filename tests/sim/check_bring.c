@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dram and nvme as full as they may be, all of it written: whatever was admitted still comes, alone
+ * and in batches as large as dram.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/sim/rig.h"
+
+#define HOST PROTOCOL_PLACE_HOST
+#define MANY 64u
+
+struct full {
+	struct rig *r;
+	struct wire_handle t[MANY];
+	uint64_t bytes[MANY];
+	unsigned n;
+};
+
+static bool create(struct full *f, uint64_t bytes)
+{
+	const struct engine_spec spec = { .ndim = 1, .shape = { bytes } };
+	struct err err = ERR_INIT;
+	int rc = engine_create_tensors(f->r->world.engine, f->r->client[0].holder, &spec, 1,
+				       &f->t[f->n], f->r->world.now_ns, &err);
+
+	if (rc < 0) {
+		ck_assert_int_eq(rc, -ENOSPC);
+		return false;
+	}
+	ck_assert_uint_lt(f->n + 1, MANY);
+	f->bytes[f->n++] = bytes;
+	return true;
+}
+
+static void acquire(struct full *f, const struct wire_handle *t, size_t n, uint8_t access)
+{
+	f->r->client[0].answered[1] = false;
+	engine_acquire(f->r->world.engine, f->r->client[0].holder, 1, t, n, HOST, access,
+		       ENGINE_NEVER, f->r->world.now_ns);
+	ck_assert_int_eq(rig_wait(f->r, 0, 1, 3000), 0);
+}
+
+static void use(struct full *f, unsigned i, uint8_t access)
+{
+	char *at;
+
+	acquire(f, &f->t[i], 1, access);
+	at = rig_try(f->r, 0, f->t[i], HOST, access);
+	ck_assert_ptr_nonnull(at);
+	for (uint64_t k = 0; k < f->bytes[i] && access == ACCESS_READ; k++)
+		ck_assert_int_eq(at[k], (char)(i + 1));
+	if (access != ACCESS_READ)
+		memset(at, (int)i + 1, f->bytes[i]);
+	rig_unpin(f->r, 0, f->t[i], access);
+}
+
+/* As many of `bytes` as are admitted, then ever smaller ones, all of them written. */
+static void fill(struct full *f, struct world_shape shape, uint64_t bytes)
+{
+	*f = (struct full){ .r = rig_open(shape) };
+	for (; bytes >= KIB(4); bytes -= KIB(4))
+		while (create(f, bytes))
+			;
+	for (unsigned i = 0; i < f->n; i++)
+		use(f, i, ACCESS_WRITE);
+}
+
+static const struct world_shape shapes[] = { { .nvme = 1 },
+					     { .nvme = 2 },
+					     { .hbm = 1, .nvme = 1 } };
+/* 24 KiB of dram are left beside four of them, 12 beside five, and beside one nearly half. */
+static const uint64_t sizes[] = { KIB(122), KIB(100), KIB(260), KIB(64) };
+
+static void everywhere(void (*body)(struct full *f))
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(shapes); i++)
+		for (unsigned k = 0; k < ARRAY_SIZE(sizes); k++) {
+			struct full f;
+
+			fill(&f, shapes[i], sizes[k]);
+			body(&f);
+			rig_close(f.r);
+		}
+}
+
+static void all_come(struct full *f)
+{
+	for (unsigned k = 0; k < 200; k++)
+		use(f, (unsigned)world_below(&f->r->world, f->n),
+		    k % 3 == 0 ? ACCESS_READ : ACCESS_WRITE);
+	for (unsigned i = 0; i < f->n; i++)
+		use(f, i, ACCESS_READ);
+}
+
+START_TEST(all_that_is_admitted_can_be_had)
+{
+	everywhere(all_come);
+}
+END_TEST
+
+/* Of those that stand below, as many as dram takes at once. */
+static size_t batch_of(struct full *f, struct wire_handle *ret)
+{
+	uint64_t bytes = 0;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < f->n; i++) {
+		if (bytes + f->bytes[i] > WORLD_DRAM ||
+		    word0_state(rig_word0(f->r, f->t[i])) != STATE_ABSENT)
+			continue;
+		bytes += ALIGN_UP(f->bytes[i], GRANULE);
+		ret[n++] = f->t[i];
+	}
+	return n;
+}
+
+static void batches_come(struct full *f)
+{
+	static const uint8_t access[] = { ACCESS_READ, ACCESS_WRITE | ACCESS_DISCARD };
+	struct wire_handle batch[MANY];
+
+	for (unsigned k = 0; k < 20; k++) {
+		uint8_t how = access[k % 2];
+		size_t n = batch_of(f, batch);
+
+		ck_assert_uint_gt(n, 0);
+		acquire(f, batch, n, how);
+		for (size_t i = 0; i < n; i++)
+			ck_assert_ptr_nonnull(rig_try(f->r, 0, batch[i], HOST, how));
+		for (size_t i = 0; i < n; i++)
+			rig_unpin(f->r, 0, batch[i], how);
+	}
+}
+
+START_TEST(a_batch_as_large_as_dram_comes_one_by_one)
+{
+	everywhere(batches_come);
+}
+END_TEST
+
+UNIT_MAIN("bring", all_that_is_admitted_can_be_had, a_batch_as_large_as_dram_comes_one_by_one)
