@@ -174,8 +174,7 @@ static void die(struct reading *x)
 
 static void ck_all(const char *bytes, char c, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		ck_assert_int_eq(bytes[i], c);
+	ck_assert(rig_all_are(bytes, c, n));
 }
 
 /* What is read stays until it has been; then the reader who waits is let in. The copy is not half

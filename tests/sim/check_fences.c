@@ -51,10 +51,7 @@ static struct holder *join_from_elsewhere(struct rig *r)
 
 static bool full_of(const char *at, char c)
 {
-	for (size_t i = 0; i < BYTES; i++)
-		if (at[i] != c)
-			return false;
-	return true;
+	return rig_all_are(at, c, BYTES);
 }
 
 /* Asks, is answered early, and pins what is still FILLING. */

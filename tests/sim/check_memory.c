@@ -47,8 +47,7 @@ static void expect_bytes(struct rig *r, struct wire_handle t, uint8_t place, cha
 {
 	const char *at = rig_pin(r, 0, t, place, ACCESS_READ);
 
-	for (unsigned i = 0; i < BYTES; i++)
-		ck_assert_int_eq(at[i], c);
+	ck_assert(rig_all_are(at, c, BYTES));
 	rig_unpin(r, 0, t, ACCESS_READ);
 }
 

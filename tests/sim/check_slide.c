@@ -49,8 +49,7 @@ static void expect(struct rig *r, const struct one *one)
 {
 	const char *at = rig_pin(r, 0, one->t, HOST, ACCESS_READ);
 
-	for (uint64_t i = 0; i < one->bytes; i++)
-		ck_assert_int_eq(at[i], one->with);
+	ck_assert(rig_all_are(at, one->with, one->bytes));
 	rig_unpin(r, 0, one->t, ACCESS_READ);
 }
 

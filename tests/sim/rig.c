@@ -250,6 +250,14 @@ void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wi
 	engine_check(r->world.engine);
 }
 
+bool rig_all_are(const char *at, char byte, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		if (at[i] != byte)
+			return false;
+	return true;
+}
+
 char *rig_try(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access)
 {
 	pin_slot *slot = &r->client[client].pins[t.index];

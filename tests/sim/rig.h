@@ -68,6 +68,8 @@ void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wi
 /* The client's try after its request was answered: pins it as it stands, FILLING or RESIDENT, or
  * returns NULL. */
 char *rig_try(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
+/* Whether all of them are that. (An assertion a byte would cost a system call each.) */
+bool rig_all_are(const char *at, char byte, uint64_t bytes);
 /* Leaves a pin to be lowered when stream 0 to STREAMS - 1 gets to `value`. */
 void rig_defer(struct rig *r, unsigned client, unsigned stream, struct wire_handle t,
 	       uint8_t access, uint64_t value);
