@@ -65,9 +65,11 @@ static int pool_borrow(unsigned pages, pid_t *ret_guardian)
 	}
 	close(ends[0]);
 	fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+	system_pool_take();
 	number_put(POOL, want);
 	if (number_in(POOL) >= want)
 		return ends[1];
+	system_pool_leave();
 	close(ends[1]);
 	waitpid(*ret_guardian, NULL, 0);
 	return -1;
@@ -77,6 +79,7 @@ static int pool_borrow(unsigned pages, pid_t *ret_guardian)
 static void pool_shrink(void)
 {
 	number_put(POOL, 0);
+	system_pool_leave();
 }
 
 /* One that somebody else has, as daemons do that run beside this one; NULL: they have them all. */
@@ -142,7 +145,6 @@ static void holes_are_punched(void *others)
 	red = system_child(waits_for_the_damage, s, NULL);
 	hostile = system_child(punches_holes, s, NULL);
 	domain_await(2);
-	pool_shrink();
 	munmap(others, MIB(2));
 	domain_reach(3);
 	system_child_end(s, red, 60000);
@@ -164,7 +166,7 @@ static void holes_are_punched(void *others)
 	"  - {name: blue, users: [60002], hbm: 8MiB, dram: 8MiB, nvme: 32MiB}\n"
 #define RED_ON_POOL "dram: 8388608 bytes (0.01 GiB): 2 MiB pages of the pool"
 
-/* Daemons of other tests take what is free in the pool as well, so it may have to be tried again.
+/* Others than tests take what is free in the pool as well, so it may have to be tried again.
  * Returns whether the holes were punched. */
 static bool try_once(int pool, pid_t guardian)
 {
@@ -174,11 +176,14 @@ static bool try_once(int pool, pid_t guardian)
 	if (others) {
 		domain_start(CONFIG);
 		ready = system_log_has(s, RED_ON_POOL);
+		pool_shrink();
 		if (ready)
 			holes_are_punched(others);
 		else
 			munmap(others, MIB(2));
 		domain_stop();
+	} else {
+		system_pool_leave();
 	}
 	close(pool);
 	waitpid(guardian, NULL, 0);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -193,13 +194,43 @@ static bool ready_wait(struct system *s)
 	return true;
 }
 
+static int pool_fd = -1; /* >= 0: no other process begins a daemon */
+
+/* A lock of the folder leaves no file and asks for no right to write. */
+static int pool_lock(int how)
+{
+	int fd = open("/var/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(flock(fd, how), 0);
+	return fd;
+}
+
+void system_pool_take(void)
+{
+	ck_assert_int_lt(pool_fd, 0);
+	pool_fd = pool_lock(LOCK_EX);
+}
+
+void system_pool_leave(void)
+{
+	close(pool_fd);
+	pool_fd = -1;
+}
+
 bool system_tries(struct system *s, int *ret_status)
 {
+	int fd = pool_fd < 0 ? pool_lock(LOCK_SH) : -1;
+	bool ready;
+
 	ck_assert_int_eq(s->pid, 0);
 	notify_close(s);
 	notify_listen(s);
 	s->pid = daemon_spawn(s);
-	if (ready_wait(s))
+	ready = ready_wait(s);
+	if (fd >= 0)
+		close(fd);
+	if (ready)
 		return true;
 	ck_assert_int_eq(waitpid(s->pid, ret_status, 0), s->pid);
 	s->pid = 0;

@@ -30,6 +30,11 @@ void system_prepare(struct system *s, const char *config);
 void system_launch(struct system *s);
 /* The same, but it may end instead: false, with its wait status. */
 bool system_tries(struct system *s, int *ret_status);
+/* Whoever puts pages into the machine's pool for a daemon of his own keeps those of other tests
+ * from being started until none is free: they would take of them, and be larger by the rest of a
+ * page. */
+void system_pool_take(void);
+void system_pool_leave(void);
 /* Starts it and waits for nothing but its lock file. */
 void system_launch_unready(struct system *s);
 /* Two at once; returns the one that was not ready first, while `s` goes on with the other. */
