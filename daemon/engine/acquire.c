@@ -104,8 +104,7 @@ uint8_t item_device(struct engine *e, const struct item *item)
 	return device_at(e, record_of(e, item->tensor), item->request->device);
 }
 
-/* Gives back what is reserved and what stands ready: a request that waits for room holds nothing.
- */
+/* Gives back what is reserved and what stands ready: who waits for room has none reserved. */
 void acquire_let_go(struct engine *e, struct request *q)
 {
 	for (size_t i = 0; i < q->n; i++) {

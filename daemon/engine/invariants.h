@@ -43,7 +43,7 @@
 	X(WANTED, "records count the requests that want them")                            \
 	X(GRANTED, "a fence is out for each request that was answered early")             \
 	X(GRANTED_OPEN, "and such a request waits for a move, and holds no extent")       \
-	X(QUEUED, "who waits for room holds nothing")                                     \
+	X(QUEUED, "who waits for room has none reserved")                                 \
 	X(BLOCKED, "who waits for another request holds nothing")                         \
 	X(HINT, "a tensor waits for one hint at most, and none that has gone")            \
 	X(SLAB_CLOSED, "a slab without memory is nobody's room")                          \

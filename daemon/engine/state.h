@@ -189,7 +189,7 @@ struct holder {
 enum request_kind { REQUEST_ACQUIRE, REQUEST_COPY, REQUEST_FLUSH };
 enum request_state {
 	REQUEST_BLOCKED, /* an earlier request wants one of the tensors at another place */
-	REQUEST_QUEUED,  /* waits for room; holds nothing */
+	REQUEST_QUEUED,  /* waits for room; has none reserved */
 	REQUEST_RUNNING, /* everything it needs is reserved */
 };
 
