@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "daemon/greet.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "libclient/protocol/ring.h"
@@ -128,9 +129,39 @@ int connection_start(struct connection *c, const char *name_space, size_t name_b
 	return rc;
 }
 
-void connection_greeted(struct connection *c)
+int connection_answer(struct connection *c, struct err *err)
 {
-	fd_close(&c->control.fd);
+	const struct server_domain *p = c->domain;
+	struct hello_reply reply = { .magic = PROTOCOL_MAGIC,
+				     .major = PROTOCOL_MAJOR,
+				     .minor = PROTOCOL_MINOR,
+				     .fds = HELLO_FDS,
+				     .boot_id = p->segments->boot_id,
+				     .client_id = c->id,
+				     .arenas = p->arenas,
+				     .control_bytes = c->control.bytes,
+				     .table_bytes = p->segments->table.bytes,
+				     .stats_bytes = p->segments->stats.bytes };
+	int fds[HELLO_FDS + HELLO_ARENAS_MAX] = { c->control.fd, p->segments->table.fd,
+						  c->doorbell_fd, p->segments->stats.fd };
+	int rc;
+
+	for (unsigned i = 0; i < p->arenas; i++) {
+		const struct server_arena *a = &p->arena[i];
+
+		reply.arena[i] = (struct hello_arena){ .arena = a->arena,
+						       .place = a->place,
+						       .bytes = a->bytes,
+						       .slab_bytes = a->slab_bytes,
+						       .zone_bytes = a->zone_bytes };
+		memcpy(reply.arena[i].uuid, a->uuid, sizeof(a->uuid));
+		if (a->fd >= 0)
+			fds[reply.fds++] = a->fd;
+	}
+	rc = greet_send(c->socket_fd, &reply, fds, reply.fds, err);
+	if (rc == 0)
+		fd_close(&c->control.fd); /* it is mapped */
+	return rc;
 }
 
 void connection_stop(struct connection *c, const char *why)

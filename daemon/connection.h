@@ -44,7 +44,7 @@ struct connection {
 	struct loop_source socket, pidfd, doorbell;
 	int socket_fd, pid_fd, doorbell_fd;
 	uint64_t hello_deadline_ns;
-	bool refused; /* let in by the reserve descriptor, to be told so */
+	bool refused; /* let in to be told that there is no room, unless it is an operator */
 
 	struct segment control;
 	struct control_layout layout;
@@ -71,8 +71,8 @@ void connection_destroy(struct connection *c);
 /* Makes C and joins the engine: what an accepted hello needs before descriptors are sent. */
 int connection_start(struct connection *c, const char *name_space, size_t name_bytes,
 		     struct err *err);
-/* Descriptors were sent: that of C is not needed any more, it is mapped. */
-void connection_greeted(struct connection *c);
+/* Then: where everything is, with descriptors of it. */
+int connection_answer(struct connection *c, struct err *err);
 /* Serves no more. `why` is for the log; NULL: the client hung up. */
 void connection_stop(struct connection *c, const char *why);
 void connection_die(struct connection *c, uint64_t now_ns);

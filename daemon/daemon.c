@@ -252,12 +252,6 @@ static struct domain *domain_of_user(const struct daemon *d, uid_t uid)
 	return NULL;
 }
 
-/* Those who could take the daemon apart anyhow may look at every domain. */
-static bool may_look(uid_t uid)
-{
-	return uid == 0 || uid == geteuid();
-}
-
 /* As far as there is room for them. */
 static const char *domain_names(const struct daemon *d, char ret[160])
 {
@@ -274,7 +268,7 @@ static void say_stranger(const struct daemon *d, uid_t uid, struct err *err)
 {
 	char names[160];
 
-	if (may_look(uid))
+	if (server_may_look(uid))
 		err_set(err, EACCES,
 			"uid %u is in no domain, and `strangers` are refused; `tierctl --domain` "
 			"looks at one of %s",
@@ -295,7 +289,7 @@ static struct server_domain *domain_of(void *ctx, uid_t uid, const char *name, s
 			say_stranger(d, uid, err);
 		return own ? &own->served : NULL;
 	}
-	if (!may_look(uid) && (!asked || asked != own))
+	if (!server_may_look(uid) && (!asked || asked != own))
 		err_set(err, EACCES, "uid %u may not look at domain '%s'", (unsigned)uid, name);
 	else if (!asked)
 		err_set(err, ENOENT, "there is no domain '%s', but %s", name,
@@ -329,13 +323,14 @@ static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *e
 			 "only %llu are sure of theirs",
 			 (unsigned long long)n.limit, (unsigned long long)later,
 			 (unsigned long long)shares.later);
+	*ret = shares.clients;
+	shares.clients -= server_kept(shares.clients);
 	if (shares.clients < most)
 		log_info(MAIN,
 			 "RLIMIT_NOFILE allows %llu descriptors: %llu clients, not max_clients: "
 			 "%llu",
 			 (unsigned long long)n.limit, (unsigned long long)shares.clients,
 			 (unsigned long long)most);
-	*ret = shares.clients;
 	return 0;
 }
 

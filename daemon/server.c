@@ -103,6 +103,11 @@ static unsigned greeting_of(const struct server *s, uid_t uid)
 	return n;
 }
 
+bool server_may_look(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
 /* Those that have descriptors: the dead have none. */
 static uint64_t connections_open(const struct server *s)
 {
@@ -114,11 +119,24 @@ static uint64_t connections_open(const struct server *s)
 	return n;
 }
 
-/* Its hello will be answered with this; without a hello it goes soon. */
+/* Its hello will be answered with this, unless it is an operator's; without a hello it goes soon.
+ */
 static void connection_refuse(struct connection *c)
 {
 	c->refused = true;
 	c->hello_deadline_ns = clock_now_ns() + REFUSED_LINGER_NS;
+}
+
+/* It stands on a place that is kept for operators. Most have said hello before they are accepted,
+ * and are answered now; of those that have not, and may not be operators, one may stay for it, so
+ * that a flood of them leaves the other places. */
+static void connection_enter_kept(struct server *s, struct connection *c, uint64_t kept_from)
+{
+	connection_refuse(c);
+	socket_ready(&c->socket, EPOLLIN);
+	if (c->state == CONNECTION_HELLO && !server_may_look(c->uid) &&
+	    connections_open(s) > kept_from + 1)
+		connection_die(c, clock_now_ns());
 }
 
 static void listener_pause(struct server *s)
@@ -156,6 +174,7 @@ static struct connection *connection_enter(struct server *s, int socket_fd, cons
 
 static void server_admit(struct server *s, int socket_fd)
 {
+	const uint64_t max = s->params.connections_max, kept_from = max - server_kept(max);
 	struct peer peer = { 0, (uid_t)-1, -1 };
 	struct err err = ERR_INIT;
 	struct connection *c;
@@ -177,6 +196,8 @@ static void server_admit(struct server *s, int socket_fd)
 	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
 	if (rc < 0)
 		connection_refuse(c);
+	else if (connections_open(s) > kept_from)
+		connection_enter_kept(s, c, kept_from);
 }
 
 /* Out of descriptors, or of those that are for clients: the reserve is given for one, who is told;
@@ -237,49 +258,28 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 
 /* ---- hello ---------------------------------------------------------------------------------- */
 
-static int hello_answer(const struct connection *c, struct err *err)
+/* Not by its uid alone: jobs of root's would take the places by which root sees who takes all. */
+static bool is_operator(const struct connection *c, const struct hello_request *hello)
 {
-	const struct server_domain *p = c->domain;
-	struct hello_reply reply = { .magic = PROTOCOL_MAGIC,
-				     .major = PROTOCOL_MAJOR,
-				     .minor = PROTOCOL_MINOR,
-				     .fds = HELLO_FDS,
-				     .boot_id = p->segments->boot_id,
-				     .client_id = c->id,
-				     .arenas = p->arenas,
-				     .control_bytes = c->control.bytes,
-				     .table_bytes = p->segments->table.bytes,
-				     .stats_bytes = p->segments->stats.bytes };
-	int fds[HELLO_FDS + HELLO_ARENAS_MAX] = { c->control.fd, p->segments->table.fd,
-						  c->doorbell_fd, p->segments->stats.fd };
-
-	for (unsigned i = 0; i < p->arenas; i++) {
-		const struct server_arena *a = &p->arena[i];
-
-		reply.arena[i] = (struct hello_arena){ .arena = a->arena,
-						       .place = a->place,
-						       .bytes = a->bytes,
-						       .slab_bytes = a->slab_bytes,
-						       .zone_bytes = a->zone_bytes };
-		memcpy(reply.arena[i].uuid, a->uuid, sizeof(a->uuid));
-		if (a->fd >= 0)
-			fds[reply.fds++] = a->fd;
-	}
-	return greet_send(c->socket_fd, &reply, fds, reply.fds, err);
+	return server_may_look(c->uid) &&
+	       hello->name_space_bytes == strlen(HELLO_OPERATOR_NAME_SPACE) &&
+	       memcmp(hello->name_space, HELLO_OPERATOR_NAME_SPACE, hello->name_space_bytes) == 0;
 }
 
-static int caps_check(const struct server *s, const struct connection *c, struct err *err)
+static int caps_check(const struct server *s, const struct connection *c, bool looks,
+		      struct err *err)
 {
+	uint64_t more = looks ? SERVER_OPERATORS : 0;
 	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
 
-	if (c->refused)
+	if (c->refused && !looks)
 		return err_set(err, EMFILE,
 			       "the daemon has no descriptors left for another client");
-	if (s->clients >= max)
+	if (s->clients >= max + more)
 		return err_set(err, EUSERS,
 			       "%llu clients are connected, max_clients allows no more",
 			       (unsigned long long)max);
-	if (clients_of(s, c->uid) >= per_uid)
+	if (clients_of(s, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
 			       "no more",
@@ -293,7 +293,7 @@ static int hello_accept(struct server *s, struct connection *c, const struct hel
 	int rc = greet_judge(hello, err);
 
 	if (rc == 0)
-		rc = caps_check(s, c, err);
+		rc = caps_check(s, c, is_operator(c, hello), err);
 	if (rc < 0)
 		return rc;
 	c->domain = s->params.domain_of(s->params.ctx, c->uid, hello->domain, err);
@@ -302,7 +302,7 @@ static int hello_accept(struct server *s, struct connection *c, const struct hel
 	if (c->domain->cut_off)
 		return err_set(err, EIO, "%s", c->domain->cut_off);
 	rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
-	return rc < 0 ? rc : hello_answer(c, err);
+	return rc < 0 ? rc : connection_answer(c, err);
 }
 
 static void hello_handle(struct server *s, struct connection *c, const struct hello_request *hello)
@@ -310,7 +310,6 @@ static void hello_handle(struct server *s, struct connection *c, const struct he
 	struct err err = ERR_INIT;
 
 	if (hello_accept(s, c, hello, &err) == 0) {
-		connection_greeted(c);
 		s->clients++;
 		log_debug(SERVER, "client %u (pid %d, uid %u): serving namespace %.*s", c->id,
 			  c->pid, (unsigned)c->uid, (int)hello->name_space_bytes,

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/compiler.h"
 #include "daemon/engine/engine.h"
 #include "daemon/loop.h"
 #include "daemon/segments.h"
@@ -43,11 +44,24 @@ struct server_domain {
 };
 
 #define CONNECTION_FDS 3 /* socket, pidfd, doorbell */
+/* So many may look (tierctl) when all that is for clients is taken: beyond max_clients and
+ * max_clients_per_uid, and with descriptors that are kept for them. */
+#define SERVER_OPERATORS 3u
+
+/* Of so many connections that there are descriptors for, those that are kept for operators. */
+static inline uint64_t server_kept(uint64_t connections)
+{
+	return MIN(SERVER_OPERATORS, connections / 4);
+}
+
+/* Those who could take the daemon apart anyhow: they may look at every domain, and always. */
+bool server_may_look(uid_t uid);
 
 struct server_params {
 	const char *socket_path;
 	uint64_t clients_max, clients_per_uid_max;
-	uint64_t connections_max; /* for which there are descriptors, CONNECTION_FDS each */
+	uint64_t connections_max; /* for which there are descriptors, CONNECTION_FDS each; those of
+				     server_kept() among them */
 	/* What follows, besides a line of the log, if its pins keep others from what is theirs. */
 	bool cuts_off, terminates;
 	struct loop *loop;

@@ -244,7 +244,7 @@ const struct config_row settings_rows[] = {
 	  NULL, NULL },
 	{ "max_clients", CONFIG_COUNT, AT(settings, max_clients), "512", "1", "16Ki", 0,
 	  "Connections at once; three descriptors each, and fewer where RLIMIT_NOFILE has no "
-	  "room.",
+	  "room. Three more may look by tierctl, of root and the daemon's own user.",
 	  NULL, NULL },
 	{ "max_clients_per_uid", CONFIG_COUNT, AT(settings, max_clients_per_uid), "256", "1",
 	  "16Ki", 0, "Likewise of one user.", NULL, NULL },

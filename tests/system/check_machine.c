@@ -243,6 +243,7 @@ static void few_descriptors(void)
 START_TEST(at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_on)
 {
 	struct tierd *t[FEW], *first;
+	struct wire looks;
 	unsigned n = 0;
 	int rc;
 
@@ -256,6 +257,9 @@ START_TEST(at_its_limit_of_descriptors_new_clients_are_refused_and_old_ones_go_o
 	ck_assert_uint_lt(n, FEW);
 	ck_assert_msg(rc == -EMFILE || rc == -EUSERS, "%d: %s", rc, tierd_error(NULL));
 	use(first);
+	/* Who looks for what took them gets in. */
+	ck_assert_int_eq(wire_open(s->socket, HELLO_OPERATOR_NAME_SPACE, &looks), 0);
+	wire_close(&looks);
 	while (n > 0)
 		tierd_close(t[--n]);
 	/* What they had is free again. */

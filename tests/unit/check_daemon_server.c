@@ -273,6 +273,112 @@ START_TEST(without_descriptors_the_answer_says_so_and_later_ones_get_in)
 }
 END_TEST
 
+static int hello_as(const char *name_space, struct wire *w)
+{
+	ck_assert_int_eq(wire_connect(rig.socket, w), 0);
+	ck_assert_int_eq(wire_hello(w, name_space), 0);
+	rig_run(&rig);
+	return wire_receive(w);
+}
+
+/* By tierctl's namespace and a uid that may look: then max_clients keeps nobody out. */
+START_TEST(who_looks_is_let_in_beyond_max_clients)
+{
+	struct wire jobs[3], looks[SERVER_OPERATORS], late;
+
+	rig_start(&rig);
+	for (unsigned i = 0; i < ARRAY_SIZE(jobs); i++)
+		rig_client(&rig, &jobs[i]);
+	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++) {
+		ck_assert_int_eq(hello_as("unit", &late), -EUSERS);
+		wire_close(&late);
+		ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[i]), 0);
+	}
+	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EUSERS);
+	wire_close(&late);
+	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++)
+		wire_close(&looks[i]);
+	for (unsigned i = 0; i < ARRAY_SIZE(jobs); i++)
+		wire_close(&jobs[i]);
+	rig_stop(&rig);
+}
+END_TEST
+
+#define PLACES      16u
+#define FOR_CLIENTS (PLACES - SERVER_OPERATORS)
+
+/* All that is for clients is taken by some that say nothing. */
+static void take_all_places(struct wire silent[FOR_CLIENTS])
+{
+	rig_connections_max = PLACES;
+	ck_assert_uint_eq(server_kept(PLACES), SERVER_OPERATORS);
+	rig_start(&rig);
+	for (unsigned i = 0; i < FOR_CLIENTS; i++)
+		ck_assert_int_eq(wire_connect(rig.socket, &silent[i]), 0);
+	rig_run(&rig);
+}
+
+START_TEST(who_looks_has_descriptors_that_no_client_takes)
+{
+	struct wire silent[FOR_CLIENTS], looks[SERVER_OPERATORS], late;
+
+	take_all_places(silent);
+	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++) {
+		/* Any number of clients is told no at once, and takes no place. */
+		for (unsigned k = 0; k < 20; k++) {
+			ck_assert_int_eq(hello_as("unit", &late), -EMFILE);
+			wire_close(&late);
+		}
+		ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[i]), 0);
+	}
+	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EMFILE);
+	wire_close(&late);
+	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++)
+		wire_close(&looks[i]);
+	for (unsigned i = 0; i < ARRAY_SIZE(silent); i++)
+		wire_close(&silent[i]);
+	rig_stop(&rig);
+	rig_connections_max = 1024;
+}
+END_TEST
+
+/* SO_PEERCRED has the effective uid of when it connected. */
+static void connect_as_nobody(struct wire *ret)
+{
+	ck_assert_int_eq(seteuid(65534), 0);
+	ck_assert_int_eq(wire_connect(rig.socket, ret), 0);
+	ck_assert_int_eq(seteuid(0), 0);
+}
+
+START_TEST(a_flood_of_silent_ones_keeps_nobody_from_looking)
+{
+	struct wire silent[FOR_CLIENTS], flood[40], looks;
+	unsigned closed = 0;
+	char byte;
+
+	if (geteuid() != 0) {
+		fprintf(stderr, "skipped: it takes two users\n");
+		return;
+	}
+	take_all_places(silent);
+	ck_assert_int_eq(chmod(rig.directory, 0755), 0);
+	ck_assert_int_eq(chmod(rig.socket, 0666), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
+		connect_as_nobody(&flood[i]);
+	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks), 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
+		closed += recv(flood[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
+	ck_assert_uint_eq(closed, ARRAY_SIZE(flood) - 1);
+	wire_close(&looks);
+	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
+		wire_close(&flood[i]);
+	for (unsigned i = 0; i < ARRAY_SIZE(silent); i++)
+		wire_close(&silent[i]);
+	rig_stop(&rig);
+	rig_connections_max = 1024;
+}
+END_TEST
+
 /* What is kept for the daemon's own needs, no client gets: neither by connecting nor by silence. */
 START_TEST(beyond_the_descriptors_for_clients_the_answer_says_so)
 {
@@ -468,7 +574,9 @@ UNIT_MAIN("daemon_server", a_hello_is_answered_with_all_segments,
 	  wrong_hellos_are_refused_with_a_sentence,
 	  other_messages_and_a_second_hello_drop_the_client,
 	  a_client_that_sends_descriptors_is_dropped_and_they_are_closed,
-	  beyond_max_clients_the_answer_says_so,
+	  beyond_max_clients_the_answer_says_so, who_looks_is_let_in_beyond_max_clients,
+	  who_looks_has_descriptors_that_no_client_takes,
+	  a_flood_of_silent_ones_keeps_nobody_from_looking,
 	  beyond_the_descriptors_for_clients_the_answer_says_so,
 
 	  without_descriptors_the_answer_says_so_and_later_ones_get_in,

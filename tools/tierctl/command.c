@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "libclient/admin.h"
+#include "libclient/protocol/hello.h"
 #include "libclient/tierd.h"
 #include "tools/tierctl/json.h"
-
-/* A namespace of its own: to be in a job's would keep its named tensors alive. */
-#define NAME_SPACE "tierctl"
 
 const struct command command_all[] = {
 	{ "status", NULL, "bytes a tier and class, moves, rates and stalls",
@@ -147,7 +145,7 @@ int command_misused(const struct arguments *a, const char *sentence)
 
 int command_open(const struct arguments *a, const char *socket, struct tierd **ret)
 {
-	return admin_open(socket, NAME_SPACE, a->domain, ret);
+	return admin_open(socket, HELLO_OPERATOR_NAME_SPACE, a->domain, ret);
 }
 
 int command_connect(const struct arguments *a, struct tierd **ret)

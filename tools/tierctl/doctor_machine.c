@@ -221,6 +221,8 @@ void doctor_descriptors(struct doctor *d)
 	rc = nofile_read(&n, &err);
 	if (rc == 0)
 		rc = nofile_divide(&n, 0, CONNECTION_FDS, &shares, &err);
+	if (rc == 0)
+		shares.clients -= server_kept(shares.clients);
 	if (rc == 0 && n.limit < NOFILE_LEAST)
 		rc = err_set(&err, EMFILE, "%" PRIu64 ", tierd needs %u at least", n.limit,
 			     NOFILE_LEAST);
