@@ -484,14 +484,23 @@ static int fill_slab(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t 
 			  : reserve_range(a, offset, bytes, err);
 }
 
+/* The last slab may end within a page of the pool, which is its own. */
+static uint64_t slab_pages(const struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	uint64_t whole = ALIGN_UP(bytes, a->page_bytes);
+
+	ASSERT(a->slab_bytes > 0 && offset % a->slab_bytes == 0 && offset < a->bytes &&
+	       whole <= a->bytes - offset);
+	return whole;
+}
+
 int arena_back(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_large,
 	       struct err *err)
 {
 	uint64_t large = 0;
 	int r;
 
-	ASSERT(a->slab_bytes > 0 && offset % a->slab_bytes == 0 && offset < a->bytes &&
-	       bytes <= a->bytes - offset);
+	bytes = slab_pages(a, offset, bytes);
 	if (atomic_load(&a->stopped))
 		return err_set(err, ECANCELED, "%s: told to stop", a->name);
 	r = fill_slab(a, offset, bytes, &large, err);
@@ -508,9 +517,8 @@ int arena_back(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_l
 
 int arena_unback(struct arena *a, uint64_t offset, uint64_t bytes, struct err *err)
 {
-	int r = punch(a, offset, bytes);
+	int r = punch(a, offset, slab_pages(a, offset, bytes));
 
-	ASSERT(a->slab_bytes > 0 && offset % a->slab_bytes == 0);
 	if (r < 0)
 		return err_set(err, -r, "%s: %" PRIu64 " MiB cannot be given back: %s", a->name,
 			       bytes >> 20, strerror(-r));

@@ -43,11 +43,12 @@ int mapped_open(const struct tier_ops *ops, const struct arena_options *options,
 	m->base.magic = TIER_MAGIC;
 	m->base.ops = ops;
 	m->base.kind = ops->kind;
-	m->base.bytes = m->arena.bytes;
+	/* What was asked for, though a page of the pool may reach beyond it. */
+	m->base.bytes = ALIGN_UP(options->bytes, (uint64_t)GRANULE);
 	m->base.host_base = m->arena.base;
 	m->base.alignment = 1;
 	m->base.slab_bytes = m->arena.slab_bytes;
-	m->base.backed_bytes = m->backed = m->arena.first_bytes;
+	m->base.backed_bytes = m->backed = MIN(m->arena.first_bytes, m->base.bytes);
 	m->base.on_demand = options->on_demand;
 	m->base.damaged = &m->damaged;
 	m->opened_ns = clock_now_ns();

@@ -87,7 +87,7 @@ struct tier_base {
 	uint32_t magic;
 	const struct tier_ops *ops;
 	enum tier_kind kind;
-	uint64_t bytes;     /* capacity after rounding; extents lie in [0, bytes) */
+	uint64_t bytes;     /* capacity; extents lie in [0, bytes) */
 	void *host_base;    /* where the daemon itself maps the arena; NULL for nvme */
 	uint32_t block;     /* nvme: largest single transfer, bytes; else 0: any */
 	uint32_t alignment; /* nvme: of offset and length on the device; 1 elsewhere */

@@ -236,7 +236,8 @@ START_TEST(huge_pages_are_had_refused_or_done_without_as_asked)
 
 	if (pool) {
 		ck_assert_msg(r == 0, "%s", err.text);
-		ck_assert_uint_eq(t->base.bytes, MIB(34));
+		ck_assert_uint_eq(t->base.bytes, MIB(33));
+		ck_assert_uint_eq(file_bytes(t), MIB(34));
 		ck_assert_ptr_nonnull(strstr(t->base.chosen, "2 MiB pages of the pool"));
 	} else if (r < 0) {
 		ck_assert_int_eq(r, -ENOMEM);
@@ -252,6 +253,33 @@ START_TEST(huge_pages_are_had_refused_or_done_without_as_asked)
 	ck_assert_ptr_nonnull(strstr(t->base.chosen, pool     ? "pool"
 						     : r == 0 ? "transparent"
 							      : " pages"));
+	t->base.ops->close(t);
+	topo_close(topo);
+}
+END_TEST
+
+/* Where the pool has room it holds 34 MiB, and still 33 are given. */
+START_TEST(a_tier_has_what_was_asked_for_though_its_last_page_is_larger)
+{
+	struct dram_config c = { .size.bytes = MIB(33), .slab = MIB(32) };
+	bool pool = hugepage_pool_bytes() >= MIB(34);
+	struct topology *topo = this_machine();
+	struct tier *t = open_dram(&c, topo);
+	struct xfer x = { .op = XFER_BACK, .offset = MIB(32), .bytes = MIB(1) };
+	struct err err = ERR_INIT;
+
+	ck_assert_uint_eq(t->base.bytes, MIB(33));
+	ck_assert_uint_eq(t->base.backed_bytes, MIB(32));
+	ck_assert_uint_eq(file_bytes(t), MIB(32));
+	ck_assert_int_eq(t->base.ops->lane_start(t, -1, &err), 0);
+	run_by_hand(t, &x);
+	ck_assert_int_eq(x.result, 0);
+	ck_assert_uint_eq(file_bytes(t), pool ? MIB(34) : MIB(33));
+	x.op = XFER_UNBACK;
+	run_by_hand(t, &x);
+	ck_assert_int_eq(x.result, 0);
+	ck_assert_uint_eq(file_bytes(t), MIB(32));
+	t->base.ops->lane_stop(t);
 	t->base.ops->close(t);
 	topo_close(topo);
 }
@@ -418,6 +446,7 @@ UNIT_MAIN("mapped", dram_is_exactly_as_large_as_configured_and_all_of_it_is_ther
 	  a_size_in_percent_is_of_the_machine_or_its_container,
 	  a_container_limit_is_seen_before_the_kernel_kills,
 	  huge_pages_are_had_refused_or_done_without_as_asked,
+	  a_tier_has_what_was_asked_for_though_its_last_page_is_larger,
 	  moving_to_2_mib_pages_keeps_what_was_written,
 	  the_memory_backend_reserves_all_and_touches_nothing,
 	  zeroing_leaves_pages_alone_that_were_never_touched,

@@ -60,6 +60,8 @@ START_TEST(dram_is_there_slab_by_slab_and_all_of_it_at_last)
 
 	memset(host, 7, sizeof(host));
 	for (int huge = ARENA_HUGE_TRY; huge <= ARENA_HUGE_OFF; huge++) {
+		uint64_t page =
+			huge == ARENA_HUGE_TRY && hugepage_pool_bytes() >= MIB(22) ? MIB(2) : 4096;
 		struct dram_config c = { .size.bytes = MIB(20) + 4096,
 					 .slab = MIB(8) - 5, /* whole large pages */
 					 .huge_pages = huge };
@@ -72,9 +74,9 @@ START_TEST(dram_is_there_slab_by_slab_and_all_of_it_at_last)
 		ck_assert_uint_eq(file_bytes(t), MIB(8));
 		start_by_hand(t);
 		ck_assert_int_eq(run_slab(t, XFER_BACK, 2, NULL), 0); /* a short one */
-		ck_assert_uint_eq(file_bytes(t), t->base.bytes - MIB(8));
+		ck_assert_uint_eq(file_bytes(t), ALIGN_UP(t->base.bytes, page) - MIB(8));
 		ck_assert_int_eq(run_slab(t, XFER_BACK, 1, NULL), 0);
-		ck_assert_uint_eq(file_bytes(t), t->base.bytes);
+		ck_assert_uint_eq(file_bytes(t), ALIGN_UP(t->base.bytes, page));
 		x.offset = MIB(8) - 100;
 		ck_assert_int_eq(t->base.ops->queue(t, &x), 0);
 		wait_for(t, &x);
