@@ -65,11 +65,15 @@ struct slab_arena {
 
 /* A CUDA stream of the process that releases by a word of C (deferred.c). */
 struct client_stream {
+	/* Under `deferred_lock`: */
 	bool taken;
+	unsigned users; /* threads that are about to release by it */
 	uint64_t id;    /* CUDA's, never used twice */
-	uint64_t value; /* last one that the stream was told to write */
-	uint32_t tail;  /* entries stored in the ring */
 	int device;
+
+	pthread_mutex_t lock; /* the ring, the order on the stream, and: */
+	uint64_t value;       /* last one that the stream was told to write */
+	uint32_t tail;        /* entries stored in the ring */
 };
 
 enum request_state {
@@ -143,7 +147,7 @@ struct tierd {
 	struct err fence_failed;       /* the first failure that no call has told yet */
 	tierd_tensor fence_failed_tensor;
 
-	pthread_mutex_t deferred_lock; /* `stream`, the rings and the order on each stream */
+	pthread_mutex_t deferred_lock; /* whose the words are; not while the driver is called */
 	struct client_stream stream[STREAMS];
 
 	pthread_mutex_t watch_lock; /* the watcher's life: */

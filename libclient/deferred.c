@@ -29,29 +29,52 @@ static bool word_passed(struct tierd *t, uint32_t i)
 	       t->stream[i].value;
 }
 
-/* ---- `deferred_lock` is held ---- */
+/* ---- words: `deferred_lock` says whose they are ---- */
 
 /* A stream keeps its word until it has nothing in the ring; ids are never used twice, so a word
  * cannot be taken for that of a stream that was destroyed. */
-static int word_take(struct tierd *t, const struct gpu_stream *s)
+static int word_find(struct tierd *t, uint64_t id)
 {
 	int found = -1;
 
 	for (uint32_t i = 0; i < t->stream_count; i++) {
 		struct client_stream *c = &t->stream[i];
 
-		if (c->taken && c->id == s->id)
+		if (c->taken && c->id == id)
 			return (int)i;
-		if (found < 0 && (!c->taken || (ring_used(t, i) == 0 && word_passed(t, i))))
+		if (found < 0 &&
+		    (!c->taken || (c->users == 0 && ring_used(t, i) == 0 && word_passed(t, i))))
 			found = (int)i;
-	}
-	if (found >= 0) {
-		t->stream[found].taken = true;
-		t->stream[found].id = s->id;
-		t->stream[found].device = s->device;
 	}
 	return found;
 }
+
+/* -1: none is free. Until word_leave() nobody gives it to another stream. */
+static int word_enter(struct tierd *t, const struct gpu_stream *s)
+{
+	int word;
+
+	pthread_mutex_lock(&t->deferred_lock);
+	word = word_find(t, s->id);
+	if (word >= 0) {
+		t->stream[word].taken = true;
+		t->stream[word].id = s->id;
+		t->stream[word].device = s->device;
+		t->stream[word].users++;
+	}
+	pthread_mutex_unlock(&t->deferred_lock);
+	return word;
+}
+
+static void word_leave(struct tierd *t, int word)
+{
+	pthread_mutex_lock(&t->deferred_lock);
+	t->stream[word].users--;
+	pthread_mutex_unlock(&t->deferred_lock);
+}
+
+/* ---- of one stream: its own `lock` is held. A write waits where the stream is full, and what the
+ * stream waits for may be the release of another. ---- */
 
 static void entries_store(struct tierd *t, int word, const struct tierd_view *views, size_t n)
 {
@@ -84,8 +107,6 @@ static int word_write(struct tierd *t, struct gpu_stream *s, int word)
 	return rc;
 }
 
-/* ---- */
-
 static size_t count_pins(const struct tierd_view *views, size_t n)
 {
 	size_t pins = 0;
@@ -95,31 +116,44 @@ static size_t count_pins(const struct tierd_view *views, size_t n)
 	return pins;
 }
 
+/* False: the ring has no room. *ret_used: entries in it. */
+static bool word_release(struct tierd *t, struct gpu_stream *s, int word,
+			 const struct tierd_view *views, size_t n, uint32_t *ret_used, int *ret_rc)
+{
+	size_t pins = count_pins(views, n);
+	uint32_t used = ring_used(t, (uint32_t)word);
+
+	if (used > DEFERRED_ENTRIES || pins > DEFERRED_ENTRIES - used)
+		return false;
+	*ret_used = used + (uint32_t)pins;
+	entries_store(t, word, views, n);
+	*ret_rc = word_write(t, s, word);
+	return true;
+}
+
+/* ---- */
+
 /* False: it cannot be done by the ring. */
 static bool release_by_ring(struct tierd *t, struct gpu_stream *s, const struct tierd_view *views,
 			    size_t n, int *ret_rc)
 {
-	size_t pins = count_pins(views, n);
 	uint32_t used = 0;
+	bool done;
 	int word;
 
 	if (client_usable(t) < 0 || registration_fences(t, s) < 0)
 		return false;
-	pthread_mutex_lock(&t->deferred_lock);
-	word = word_take(t, s);
-	if (word >= 0)
-		used = ring_used(t, (uint32_t)word);
-	if (word < 0 || used > DEFERRED_ENTRIES || pins > DEFERRED_ENTRIES - used) {
-		pthread_mutex_unlock(&t->deferred_lock);
+	word = word_enter(t, s);
+	if (word < 0)
 		return false;
-	}
-	entries_store(t, word, views, n);
-	*ret_rc = word_write(t, s, word);
-	pthread_mutex_unlock(&t->deferred_lock);
+	pthread_mutex_lock(&t->stream[word].lock);
+	done = word_release(t, s, word, views, n, &used, ret_rc);
+	pthread_mutex_unlock(&t->stream[word].lock);
+	word_leave(t, word);
 	/* The daemon lowers pins when it wants room, and now and then while it is awake. */
-	if (used + pins >= DEFERRED_ENTRIES / 2)
+	if (done && used >= DEFERRED_ENTRIES / 2)
 		client_ring(t);
-	return true;
+	return done;
 }
 
 int deferred_release(struct tierd *t, struct gpu_stream *s, struct tierd_view *views, size_t n)

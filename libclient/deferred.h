@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pins that end when a stream gets there. A stream that releases has a word of C, which it writes,
- * and a ring, from which the daemon lowers the pins that the word has passed. `deferred_lock` keeps
- * entries and writes of a stream in one order. Any thread.
+ * and a ring, from which the daemon lowers the pins that the word has passed. A lock of each keeps
+ * entries and writes of a stream in one order; no stream waits for another. Any thread.
  */
 #ifndef TIERD_CLIENT_DEFERRED_H
 #define TIERD_CLIENT_DEFERRED_H

@@ -56,6 +56,8 @@ static struct tierd *client_new(struct err *err)
 	pthread_mutex_init(&t->register_lock, NULL);
 	pthread_mutex_init(&t->fence_lock, NULL);
 	pthread_mutex_init(&t->deferred_lock, NULL);
+	for (unsigned i = 0; i < ARRAY_SIZE(t->stream); i++)
+		pthread_mutex_init(&t->stream[i].lock, NULL);
 	pthread_mutex_init(&t->watch_lock, NULL);
 	return t;
 }

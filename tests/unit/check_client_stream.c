@@ -89,6 +89,62 @@ START_TEST(a_full_ring_waits_for_the_stream)
 }
 END_TEST
 
+/* One that waits for `word` until somebody stores 1, and has taken all that it can. */
+static CUstream full_stream(_Atomic uint64_t *word)
+{
+	CUstream full = stream_new();
+	CUdeviceptr at;
+
+	ck_assert_int_eq(cuda->mem_host_register(word, 4096, CU_MEMHOSTREGISTER_DEVICEMAP),
+			 CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->mem_host_get_device_pointer(&at, word, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(cuda->stream_wait_value64(full, at, 1, CU_STREAM_WAIT_VALUE_GEQ),
+			 CUDA_SUCCESS);
+	fake_cuda_queue(1);
+	return full;
+}
+
+static void *release_it(void *arg)
+{
+	struct tierd_view v;
+
+	take(near, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, arg), 0);
+	return NULL;
+}
+
+START_TEST(a_stream_that_is_full_keeps_no_other_from_releasing)
+{
+	static _Alignas(4096) _Atomic uint64_t word[512];
+	uint64_t before = fake_cuda_calls("cuStreamWriteValue64");
+	struct tierd_view v;
+	pthread_t thread;
+	CUstream full;
+
+	setup();
+	full = full_stream(word);
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_it, full), 0);
+	while (fake_cuda_calls("cuStreamWriteValue64") == before)
+		sched_yield();
+	/* What the full one waits for may come of this alone. */
+	take(far, 0, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, stream), 0);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(2), 0);
+	ck_assert_uint_eq(slot(1), PIN_ONE);
+	atomic_store(word, 1);
+	pthread_join(thread, NULL);
+	fake_cuda_queue(0);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(1), 0);
+	cuda->mem_host_unregister(word);
+	cuda->stream_destroy(full);
+	end();
+}
+END_TEST
+
 START_TEST(a_release_that_cannot_be_enqueued_ends_its_pin)
 {
 	struct tierd_view v;
@@ -371,6 +427,7 @@ END_TEST
 
 UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  each_stream_has_its_word_and_the_rest_wait, a_full_ring_waits_for_the_stream,
+	  a_stream_that_is_full_keeps_no_other_from_releasing,
 	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
 	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
 	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,

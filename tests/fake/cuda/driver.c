@@ -401,6 +401,13 @@ void fake_cuda_fail(const char *call, uint64_t nth, CUresult result)
 	release();
 }
 
+void fake_cuda_queue(uint64_t n)
+{
+	control();
+	fake.queue_max = n;
+	release();
+}
+
 void fake_cuda_lose(int device, CUresult result)
 {
 	control();

@@ -50,6 +50,9 @@ bool fake_cuda_step(uint64_t seed);
 /* Steps until none may go; returns how many did. */
 uint64_t fake_cuda_run(uint64_t seed);
 
+/* From now on a stream takes n operations, and a call that puts one more into it waits until one
+ * has run, as the real driver's does (1024 there); 0, as at first: any number. */
+void fake_cuda_queue(uint64_t n);
 /* The nth call from now (1: the next) of "cuNAME" returns `result` and does nothing. */
 void fake_cuda_fail(const char *call, uint64_t nth, CUresult result);
 /* From now on all in the context of this device (a visible ordinal) returns `result`, what is

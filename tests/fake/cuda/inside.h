@@ -43,6 +43,7 @@ enum fake_place { PLACE_DEVICE, PLACE_PINNED, PLACE_PAGEABLE };
 
 struct fake_op {
 	struct list link;
+	struct fake_stream *stream;
 	enum fake_op_kind kind;
 	uint64_t seq;  /* of all operations of the process */
 	bool poisoned; /* its destination is, once it may go */
@@ -65,6 +66,7 @@ struct fake_stream {
 	struct list link; /* of all streams, the default ones too */
 	struct fake_ctx *ctx;
 	struct list ops;
+	uint64_t queued; /* of ops */
 	unsigned flags;
 	uint64_t id;
 	bool is_default, capturing, spoilt, destroyed;
@@ -98,6 +100,7 @@ struct fake {
 	bool forked; /* the child of a process that had initialised it */
 	int version, n_physical, n_devices;
 	uint64_t device_bytes, seed, seq, stream_ids;
+	uint64_t queue_max; /* operations that a stream takes, 0: any number */
 	struct fake_ctx ctx[FAKE_DEVICES_MAX];
 	struct list streams, events;
 	struct fake_cuda_counts counts;
@@ -155,7 +158,8 @@ bool fake_spoil_captures(void);
 bool fake_captures_legacy(const struct fake_ctx *ctx);
 /* NULL: no such stream. The default one is that of the current context. */
 struct fake_stream *fake_stream_of(CUstream stream);
-/* A new operation at the end of the stream; the caller fills in the rest before it leaves. */
+/* A new operation at the end of the stream, once it has room; the caller fills in the rest before
+ * it leaves. */
 CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct fake_op **ret);
 void fake_op_free(struct fake_op *op);
 void fake_event_put(struct fake_event *event);

@@ -62,10 +62,13 @@ static struct fake_event *event_of(CUevent event)
 	return NULL;
 }
 
-CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct fake_op **ret)
+static bool has_room(const void *what)
 {
-	struct fake_op *op;
+	return fake.queue_max == 0 || ((const struct fake_stream *)what)->queued < fake.queue_max;
+}
 
+static CUresult refused(struct fake_stream *stream)
+{
 	if (stream == NULL)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (stream->ctx->retained == 0)
@@ -78,8 +81,22 @@ CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct 
 		fake_spoil_captures();
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	}
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_op_new(struct fake_stream *stream, enum fake_op_kind kind, struct fake_op **ret)
+{
+	struct fake_op *op;
+	CUresult result = refused(stream);
+
+	if (result == CUDA_SUCCESS)
+		result = fake_wait(stream->ctx, has_room, stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	op = calloc(1, sizeof(*op));
 	ASSERT(op != NULL);
+	op->stream = stream;
+	stream->queued++;
 	list_init(&op->record);
 	op->kind = kind;
 	op->seq = ++fake.seq;
@@ -97,6 +114,7 @@ void fake_op_free(struct fake_op *op)
 		fake_event_put(op->event);
 	}
 	list_remove(&op->link);
+	op->stream->queued--;
 	free(op);
 	fake.counts.queued--;
 }
