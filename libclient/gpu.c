@@ -137,15 +137,18 @@ int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
 	return rc;
 }
 
-void gpu_unmap(void *at, uint64_t bytes)
+int gpu_unmap(void *at, uint64_t bytes, struct err *err)
 {
 	const struct cuda *cu;
 	CUstreamCaptureMode mode;
+	int rc = relaxed_open(&cu, &mode, err);
 
-	if (relaxed_open(&cu, &mode, NULL) < 0)
-		return;
-	cu->mem_unmap(address(at), bytes);
+	if (rc < 0)
+		return rc;
+	rc = cuda_check(cu, cu->mem_unmap(address(at), bytes), err,
+			"unmapping a slab of %llu bytes", (unsigned long long)bytes);
 	relax_end(cu, mode);
+	return rc;
 }
 
 /* ---- contexts ---- */

@@ -23,7 +23,7 @@ int gpu_uuid(int ordinal, uint8_t ret[16], struct err *err);
 int gpu_reserve(uint64_t bytes, void **ret, struct err *err);
 void gpu_unreserve(void *base, uint64_t bytes);
 int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err);
-void gpu_unmap(void *at, uint64_t bytes);
+int gpu_unmap(void *at, uint64_t bytes, struct err *err);
 
 /* A stream of the caller while a call uses it: between begin and end its context is current. In a
  * thread that has none yet, NULL is the legacy stream of GPU `ordinal`. -EBUSY: it is being

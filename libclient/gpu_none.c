@@ -32,8 +32,9 @@ int gpu_map(int ordinal, int fd, void *at, uint64_t bytes, struct err *err)
 	return none(err);
 }
 
-void gpu_unmap(void *at, uint64_t bytes)
+int gpu_unmap(void *at, uint64_t bytes, struct err *err)
 {
+	return none(err);
 }
 
 int gpu_stream_begin(void *stream, int ordinal, struct gpu_stream *ret, struct err *err)

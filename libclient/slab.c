@@ -165,16 +165,6 @@ static void say_gone(struct tierd *t, uint32_t arena, uint64_t offset)
 	say(t, OP_SLAB_GONE, arena, offset);
 }
 
-static void unmap(struct tierd *t, struct slab_arena *a, uint64_t slab)
-{
-	if (!slab_is_mapped(a, slab))
-		return;
-	atomic_fetch_and_explicit(&a->mapped[slab / 64], ~((uint64_t)1 << (slab % 64)),
-				  memory_order_acq_rel);
-	gpu_unmap(a->base + slab * a->slab_bytes, a->slab_bytes);
-	atomic_fetch_sub(&t->slabs_mapped, 1);
-}
-
 struct place_range {
 	uint32_t arena;
 	uint64_t begin, end;
@@ -195,24 +185,39 @@ static bool pin_stands_in(struct tierd *t, uint32_t index, void *ctx)
 }
 
 /* The daemon wants a slab back in which nothing stood when it asked. By now it may have thought
- * better of it, and something of ours stand there. False: so it is. */
-static bool try_unmap(struct tierd *t, uint32_t arena, struct slab_arena *a, uint64_t slab)
+ * better of it, and something of ours stand there. Returns what is to be said; 0: nothing, as the
+ * driver did not unmap it. It is there still, then, and the daemon asks for no answer twice. */
+static uint16_t try_unmap(struct tierd *t, uint32_t arena, struct slab_arena *a, uint64_t slab)
 {
 	struct place_range range = { arena, slab * a->slab_bytes, (slab + 1) * a->slab_bytes };
 	_Atomic uint64_t *word = &a->mapped[slab / 64];
 	uint64_t bit = (uint64_t)1 << (slab % 64);
+	uint16_t answer = OP_SLAB_GONE;
+	struct err err = ERR_INIT;
 
 	if (!slab_is_mapped(a, slab))
-		return true;
+		return answer;
 	/* Whoever pins from here on finds the slab missing and comes to wait for our lock. */
 	atomic_fetch_and(word, ~bit);
-	if (slots_any(t, pin_stands_in, &range)) {
+	if (slots_any(t, pin_stands_in, &range))
+		answer = OP_SLAB_KEPT;
+	else if (gpu_unmap(a->base + range.begin, a->slab_bytes, &err) < 0)
+		answer = 0;
+	if (answer == OP_SLAB_GONE)
+		atomic_fetch_sub(&t->slabs_mapped, 1);
+	else
 		atomic_fetch_or(word, bit);
-		return false;
-	}
-	gpu_unmap(a->base + range.begin, a->slab_bytes);
-	atomic_fetch_sub(&t->slabs_mapped, 1);
-	return true;
+	if (answer == 0)
+		log_debug(CLIENT, "%s", err.text);
+	return answer;
+}
+
+static void unmap_asked(struct tierd *t, uint32_t arena, struct slab_arena *a, uint64_t offset)
+{
+	uint16_t answer = try_unmap(t, arena, a, offset / a->slab_bytes);
+
+	if (answer != 0)
+		say(t, answer, arena, offset);
 }
 
 static void take_message(struct tierd *t, const struct message *m)
@@ -228,10 +233,7 @@ static void take_message(struct tierd *t, const struct message *m)
 	}
 	/* A MAP that nobody waits for is given back as well. */
 	if (s->kind == SLAB_UNMAP)
-		say(t,
-		    try_unmap(t, s->arena, a, s->offset / a->slab_bytes) ? OP_SLAB_GONE
-									 : OP_SLAB_KEPT,
-		    s->arena, s->offset);
+		unmap_asked(t, s->arena, a, s->offset);
 	else if (!slab_is_mapped(a, s->offset / a->slab_bytes))
 		say_gone(t, s->arena, s->offset);
 }
@@ -401,16 +403,24 @@ int slab_reach(struct tierd *t, tierd_tensor h, uint64_t until_ns)
 	return rc;
 }
 
+/* What the driver does not give back goes with the process. */
+static void arena_undo(struct tierd *t, struct slab_arena *a)
+{
+	for (uint64_t i = 0; i < a->bytes / a->slab_bytes; i++) {
+		if (!slab_is_mapped(a, i))
+			continue;
+		(void)gpu_unmap(a->base + i * a->slab_bytes, a->slab_bytes, NULL);
+		atomic_fetch_sub(&t->slabs_mapped, 1);
+	}
+	if (a->base != NULL)
+		gpu_unreserve(a->base, a->bytes);
+	free((void *)a->mapped);
+	*a = (struct slab_arena){ 0 };
+}
+
 void slab_undo(struct tierd *t)
 {
-	for (unsigned i = 0; i < HELLO_ARENAS_MAX; i++) {
-		struct slab_arena *a = &t->slabs[i];
-
-		for (uint64_t s = 0; a->bytes != 0 && s < a->bytes / a->slab_bytes; s++)
-			unmap(t, a, s);
-		if (a->base != NULL)
-			gpu_unreserve(a->base, a->bytes);
-		free((void *)a->mapped);
-		*a = (struct slab_arena){ 0 };
-	}
+	for (unsigned i = 0; i < HELLO_ARENAS_MAX; i++)
+		if (t->slabs[i].bytes != 0)
+			arena_undo(t, &t->slabs[i]);
 }

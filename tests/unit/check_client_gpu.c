@@ -167,6 +167,28 @@ START_TEST(a_slab_goes_when_the_daemon_wants_it_and_comes_again)
 }
 END_TEST
 
+START_TEST(a_slab_that_the_driver_keeps_stays_in_use)
+{
+	struct tierd_view v;
+
+	setup();
+	take(near, 0, &v);
+	tierd_release(t, &v);
+	fake_cuda_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
+	fake_say_slab(&fake, SLAB_UNMAP, 0, -1);
+	ck_assert_int_eq(tierd_step(t), 0);
+	/* To GONE the daemon would count its memory as free, and to KEPT it would ask at once. */
+	ck_assert_uint_eq(asked(OP_SLAB_GONE), 0);
+	ck_assert_uint_eq(asked(OP_SLAB_KEPT), 0);
+	ck_assert_uint_eq(fake_cuda_counts().mappings, 1);
+	take(near, 0, &v);
+	memset(v.data, 3, 1000);
+	ck_assert_uint_eq(asked(OP_SLAB), 1);
+	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
 static _Atomic bool enough;
 
 static void *take_two(void *arg)
@@ -400,7 +422,7 @@ UNIT_MAIN("client_gpu", users_of_the_host_never_open_the_driver, a_gpu_is_found_
 	  a_gpu_of_another_machine_part_is_refused_by_name,
 	  a_slab_is_mapped_once_and_bytes_are_right, every_failure_of_a_mapping_gives_all_back,
 	  a_slab_goes_when_the_daemon_wants_it_and_comes_again,
-	  slabs_that_are_kept_stay_where_they_are,
+	  a_slab_that_the_driver_keeps_stays_in_use, slabs_that_are_kept_stay_where_they_are,
 	  messages_that_cannot_be_end_nothing_and_leak_nothing,
 	  a_full_socket_is_read_and_the_slab_asked_for_again,
 	  a_slab_that_does_not_come_fails_the_acquire,
