@@ -242,13 +242,20 @@ static int stream_enter(const struct cuda *cu, struct gpu_stream *s, struct err 
 	return rc;
 }
 
+/* A handle that stands for a stream of whatever context is current. */
+static bool needs_context(CUstream stream)
+{
+	return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* Any other stream knows its context, and none is made on a GPU that the process may not use. */
 static int stream_begin(const struct cuda *cu, int ordinal, struct gpu_stream *s, struct err *err)
 {
 	CUdevice device;
 	bool pushed = false;
 	int rc = cuda_check(cu, cu->device_get(&device, ordinal), err, "GPU %d", ordinal);
 
-	if (rc == 0)
+	if (rc == 0 && needs_context(s->handle))
 		rc = context_begin(cu, device, &pushed, err);
 	if (rc < 0)
 		return rc;

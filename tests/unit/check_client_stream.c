@@ -89,6 +89,38 @@ START_TEST(a_full_ring_waits_for_the_stream)
 }
 END_TEST
 
+/* In a thread that has no context. */
+static void *release_host(void *arg)
+{
+	struct tierd_view v;
+
+	take(host, TIERD_HOST, &v);
+	ck_assert_int_eq(tierd_release_on(t, &v, 1, arg), 0);
+	return NULL;
+}
+
+START_TEST(a_stream_brings_its_own_context)
+{
+	uint64_t before;
+	pthread_t thread;
+
+	setup();
+	before = fake_cuda_calls("cuDevicePrimaryCtxRetain");
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_host, stream), 0);
+	pthread_join(thread, NULL);
+	/* The first GPU's may be one that this process has no use for. */
+	ck_assert_uint_eq(fake_cuda_calls("cuDevicePrimaryCtxRetain"), before);
+	/* The legacy stream is one of a context, and some is needed. */
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_host, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(fake_cuda_calls("cuDevicePrimaryCtxRetain"), before + 1);
+	fake_cuda_run(1);
+	fake_deferred(&fake);
+	ck_assert_uint_eq(slot(4), 0);
+	end();
+}
+END_TEST
+
 /* One that waits for `word` until somebody stores 1, and has taken all that it can. */
 static CUstream full_stream(_Atomic uint64_t *word)
 {
@@ -427,7 +459,7 @@ END_TEST
 
 UNIT_MAIN("client_stream", a_pin_ends_when_the_stream_gets_there,
 	  each_stream_has_its_word_and_the_rest_wait, a_full_ring_waits_for_the_stream,
-	  a_stream_that_is_full_keeps_no_other_from_releasing,
+	  a_stream_brings_its_own_context, a_stream_that_is_full_keeps_no_other_from_releasing,
 	  a_release_that_cannot_be_enqueued_ends_its_pin, wrong_views_release_nothing,
 	  a_lost_gpu_holds_no_pins, close_waits_for_streams_and_says_bye_after,
 	  close_spoils_no_capture, a_dead_daemon_does_not_keep_close_from_ending,

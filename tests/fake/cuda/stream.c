@@ -206,7 +206,8 @@ static CUresult look(CUstream handle, struct fake_stream **ret)
 	return (*ret)->ctx->lost;
 }
 
-/* The stream of a call that only asks, if its context is there. */
+/* The stream of a call that only asks, if its context is there; the caller needs none of its own.
+ */
 static CUresult ask(CUstream handle, struct fake_stream **ret)
 {
 	*ret = fake_stream_of(handle);
@@ -242,7 +243,7 @@ CUresult fake_stream_get_ctx(CUstream handle, CUcontext *ret)
 	struct fake_stream *stream;
 	CUresult result;
 
-	ENTER(stream_get_ctx, NEED_CONTEXT);
+	ENTER(stream_get_ctx, NEED_INIT);
 	result = ask(handle, &stream);
 	if (result == CUDA_SUCCESS)
 		*ret = (CUcontext)stream->ctx;
@@ -254,7 +255,7 @@ CUresult fake_stream_get_id(CUstream handle, unsigned long long *ret)
 	struct fake_stream *stream;
 	CUresult result;
 
-	ENTER(stream_get_id, NEED_CONTEXT);
+	ENTER(stream_get_id, NEED_INIT);
 	result = ask(handle, &stream);
 	if (result == CUDA_SUCCESS)
 		*ret = stream->id;
@@ -266,7 +267,7 @@ CUresult fake_stream_is_capturing(CUstream handle, CUstreamCaptureStatus *ret)
 	struct fake_stream *stream;
 	CUresult result;
 
-	ENTER(stream_is_capturing, NEED_CONTEXT);
+	ENTER(stream_is_capturing, NEED_INIT);
 	result = ask(handle, &stream);
 	if (result == CUDA_SUCCESS && stream->is_default && fake_captures_legacy(stream->ctx))
 		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
