@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/heap.h"
+#include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
@@ -147,7 +148,9 @@ static bool take_over(struct engine *e, struct holder *h, uint32_t tensor)
 
 	if ((slot & (PIN_WRITTEN | PIN_FILLED)) == 0 || !(r->flags & RECORD_LIVE))
 		return true;
-	if (r->move != 0)
+	/* What a failed fill leaves under pins stands as long as those do. What was said of it
+	 * means nothing, and of the front before it all was known when that was closed. */
+	if (r->move != 0 && !move_failed(move_get(e, r->move)))
 		return false;
 	if (r->front == DEVICE_NONE)
 		return true; /* it went with its bits looked at */

@@ -472,6 +472,36 @@ START_TEST(who_pins_what_was_destroyed_on_its_way_finds_0xff)
 }
 END_TEST
 
+static void table_goes(bool stored)
+{
+	struct rig *r = rig_open(one_gpu);
+	struct wire_handle t = stored ? create_stored(r, 0, 'x') : rig_create_filled(r, 0, 'x');
+	uint64_t token;
+
+	pin_filling(r, 0, t, ACCESS_READ, &token);
+	ck_assert_ptr_nonnull(rig_try(r, 1, t, 0, ACCESS_WRITE));
+	r->world.fail_permille = stored ? 1000 : 0;
+	r->world.fail_mapped_permille = stored ? 0 : 1000;
+	rig_settle(r, 0);
+	r->world.fail_permille = r->world.fail_mapped_permille = 0;
+	engine_holder_die(r->world.engine, r->client[1].holder, r->world.now_ns);
+	r->client[1].holder = NULL;
+	rig_settle(r, 5);
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_FAILED);
+	ck_assert(r->client[1].gone);
+	rig_unpin(r, 0, t, ACCESS_READ);
+	ck_assert(full_of(rig_pin(r, 0, t, HOST, ACCESS_READ), 'x'));
+	rig_close(r);
+}
+
+/* Who pins it may be stopped for as long as he likes. */
+START_TEST(the_table_of_a_dead_client_does_not_wait_for_pins_on_a_failed_fill)
+{
+	table_goes(false);
+	table_goes(true);
+}
+END_TEST
+
 UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  what_is_there_needs_no_fence, a_batch_is_answered_when_its_last_fill_runs,
 	  without_a_free_fence_the_answer_waits_for_the_bytes,
@@ -486,4 +516,5 @@ UNIT_MAIN("fences", the_answer_comes_before_the_bytes_and_the_fence_after,
 	  a_tensor_destroyed_under_a_filling_pin_still_comes,
 	  a_tensor_destroyed_before_its_pin_fails_the_fence,
 	  a_prefetch_that_was_joined_fails_as_any_fill,
-	  who_pins_what_was_destroyed_on_its_way_finds_0xff)
+	  who_pins_what_was_destroyed_on_its_way_finds_0xff,
+	  the_table_of_a_dead_client_does_not_wait_for_pins_on_a_failed_fill)

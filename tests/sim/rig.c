@@ -45,6 +45,10 @@ static void on_excess(void *ctx, struct holder *holder, const char *text)
 
 static void on_holder_gone(void *ctx, struct holder *holder)
 {
+	struct rig_client *c = engine_holder_user(holder);
+
+	if (c != NULL)
+		c->gone = true;
 }
 
 struct rig *rig_open_by(struct world_shape shape, const struct policy_ops *policy, uint64_t seed)
@@ -85,6 +89,7 @@ void rig_rejoin(struct rig *r, unsigned client)
 	memset(c->streams, 0, sizeof(c->streams));
 	memset(c->deferred, 0, sizeof(c->deferred));
 	memset(c->logs, 0, sizeof(c->logs));
+	c->gone = false;
 	ASSERT(engine_holder_add(r->world.engine, &name_space, 1, &tables, 100 + (int)client, c,
 				 &c->holder, &err) == 0);
 }

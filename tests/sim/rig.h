@@ -24,6 +24,7 @@ struct rig_client {
 	unsigned unmaps; /* asked of it; the last one: */
 	uint64_t unmap_offset;
 	uint64_t value[RIG_REQUESTS];
+	bool gone;           /* the engine knows nothing of it any more */
 	unsigned misbehaved; /* how often the engine has said so */
 	unsigned excesses;   /* likewise that it holds too much; the last sentence: */
 	char excess[EXCESS_TEXT_BYTES];
