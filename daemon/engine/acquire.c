@@ -146,9 +146,8 @@ bool acquire_needs_room(struct engine *e, const struct request *q, const struct 
 
 static int waits_for_pins(struct engine *e, struct request *q)
 {
-	q->polling = true;
+	request_poll(e, q);
 	e->judge = true;
-	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
 	return -EBUSY;
 }
 

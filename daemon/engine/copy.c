@@ -64,9 +64,10 @@ static bool goes_by_blocks(const struct engine *e, const struct request *q, cons
 	return q->in || (r->sources & SOURCE_NVME) != 0;
 }
 
-/* What is below an UNFILLED front stays the tensor's until its writer says `filled`, which one that
- * is stopped may never do. While blocks are read the front neither becomes an ordinary one nor
- * goes; so one that nobody could fill any more is not read below, but goes. */
+/* Below a front that lets nobody in. What is below an UNFILLED one stays the tensor's until its
+ * writer says `filled`, and below a FAILED one as long as it is pinned: both may last as long as a
+ * client is stopped. While blocks are read the front neither becomes an ordinary one nor goes; so
+ * one that nobody pins any more is not read below, but goes. */
 static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 {
 	const struct record *r = record_of(e, tensor);
@@ -81,7 +82,7 @@ static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 	} else if ((r->sources & SOURCE_DRAM) != 0) {
 		below = replica_address(e, dram_of(e, r), r->dram_node);
 		memcpy(q->window, below + q->offset, q->bytes);
-	} else if (acquire_may_fill(e, tensor)) {
+	} else if ((r->sources & SOURCE_NVME) != 0 && acquire_may_fill(e, tensor)) {
 		rc = next_block(e, q);
 		if (rc == 0)
 			return true;
@@ -113,6 +114,37 @@ static void wait_for_move(struct engine *e, struct request *q, struct item *item
 		item_wait(e, item);
 }
 
+/* FAILED, and nothing is on its way there or below. */
+static bool rests_failed(struct engine *e, const struct record *r, uint32_t tensor)
+{
+	return state_of(e, tensor) == STATE_FAILED &&
+	       (r->move == 0 || move_get(e, r->move)->phase == MOVE_FAILED);
+}
+
+/* What was there alone is nowhere else. */
+static bool is_lost(const struct engine *e, const struct record *r)
+{
+	return (r->flags & RECORD_LOST) != 0 ||
+	       (lost_front(e, r) && (r->sources & ~front_source(e, r)) == 0);
+}
+
+/* Acquires wait for the pins until their deadline; a copy has none. */
+static void copy_past_failed(struct engine *e, struct request *q, struct item *item)
+{
+	const struct record *r = record_of(e, item->tensor);
+
+	front_settle(e, item->tensor); /* its writer may have said so before he was stopped */
+	if (is_lost(e, r))
+		request_finish(e, q, lost_text(e, item->tensor, q->cause, sizeof(q->cause)),
+			       q->cause);
+	else if (read_below(e, q, item->tensor))
+		return;
+	else if (r->move != 0)
+		wait_for_move(e, q, item, move_get(e, r->move));
+	else
+		request_poll(e, q);
+}
+
 void copy_step(struct engine *e, struct request *q)
 {
 	struct item *item = &q->items[0];
@@ -129,6 +161,10 @@ void copy_step(struct engine *e, struct request *q)
 		/* Before a move that somebody else has begun since: who writes after it, under a
 		 * pin, must not be answered first. */
 		request_finish(e, q, 0, "");
+		return;
+	}
+	if (!q->in && rests_failed(e, r, item->tensor)) {
+		copy_past_failed(e, q, item);
 		return;
 	}
 	if (r->move != 0) {

@@ -71,7 +71,7 @@ void failed_marked(struct engine *e, struct move *m)
 	list_push_back(&e->failed, &m->failed_link);
 	e->failed_wait_ns = POLL_NS;
 	e->failed_at_ns = e->now_ns + POLL_NS;
-	move_tell(e, m, true);
+	move_tell_all(e, m); /* a copy may read what is below now */
 }
 
 static void end(struct engine *e, struct move *m)
@@ -98,7 +98,7 @@ uint64_t failed_turn(struct engine *e)
 		struct move *m = list_entry(it, struct move, failed_link);
 
 		/* FAILED lets nobody in: what is not pinned now stays so. */
-		if (!pins_any(e, m->tensor))
+		if (m->readers == 0 && !pins_any(e, m->tensor))
 			end(e, m);
 	}
 	e->failed_wait_ns =

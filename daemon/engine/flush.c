@@ -35,8 +35,7 @@ static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int 
 
 static int wait_by_poll(struct engine *e, struct request *q)
 {
-	q->polling = true;
-	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	request_poll(e, q);
 	return -EAGAIN;
 }
 

@@ -66,6 +66,21 @@ static void check_place(struct engine *e, struct sums *sums, uint32_t tensor, ui
 	      word1 == word1_make(e->devices[device].lane, replica_offset(e, device, node)));
 }
 
+/* Copies that read below what a fill left. */
+static unsigned count_readers(const struct engine *e, const struct move *fill)
+{
+	const struct list *it;
+	unsigned n = 0;
+
+	list_for_each (it, &e->moves) {
+		const struct move *m = list_entry(it, struct move, link);
+
+		n += m != fill && m->tensor == fill->tensor && m->kind == MOVE_COPY &&
+		     m->fresh.node == EXTENT_NONE;
+	}
+	return n;
+}
+
 /* A fill shows where the front will be, and whether it still may come. */
 static void check_filling(struct engine *e, struct sums *sums, uint32_t tensor,
 			  const struct record *r, uint8_t state)
@@ -80,6 +95,10 @@ static void check_filling(struct engine *e, struct sums *sums, uint32_t tensor,
 	ASSERT(list_linked(&m->failed_link) == (m->phase == MOVE_FAILED));
 	if (m->phase == MOVE_FAILED)
 		HOLDS(sums, FAILED_RESTS, m->in_flight == 0 && m->failure < 0);
+	ASSERT(m->readers == 0 || m->phase == MOVE_FAILED);
+	if (m->readers > 0)
+		HOLDS(sums, FAILED_READ,
+		      m->readers == count_readers(e, m) && (r->sources & SOURCE_NVME) != 0);
 }
 
 /* A front has the current bytes unless its writer has not said `filled`. */
@@ -102,7 +121,7 @@ static void check_front(struct engine *e, struct sums *sums, uint32_t tensor,
 	HOLDS(sums, STATE, state < STATE_COUNT && state != STATE_EVICTING);
 	if (r->front != DEVICE_NONE)
 		HOLDS(sums, FRONT_EXTENT, front_node(e, r) != EXTENT_NONE);
-	if (state == STATE_FAILED && r->move == 0) {
+	if (state == STATE_FAILED && (r->move == 0 || move_get(e, r->move)->kind == MOVE_COPY)) {
 		HOLDS(sums, FAILED_LOST, lost_front(e, r));
 		check_place(e, sums, tensor, r->front, r->hbm_node);
 		return;
@@ -146,7 +165,8 @@ static void check_move(struct engine *e, struct sums *sums, uint32_t tensor, con
 			       (m->from == dram_of(e, r) && r->dram_node != EXTENT_NONE)));
 	if (m->kind == MOVE_COPY && r->front != DEVICE_NONE)
 		HOLDS(sums, COPY_BELOW,
-		      front_unfilled(e, tensor) && (r->sources & SOURCE_NVME) != 0);
+		      (front_unfilled(e, tensor) || state_of(e, tensor) == STATE_FAILED) &&
+			      (r->sources & SOURCE_NVME) != 0);
 }
 
 /* What reclaim and prefetch count on. */

@@ -19,10 +19,11 @@
 	X(FAILED_FILL, "FAILED is a fill that has failed")                                \
 	X(FAILED_RESTS, "once it is marked, nothing of it is on its way")                 \
 	X(FAILED_LOST, "or a front on a gpu that was lost")                               \
+	X(FAILED_READ, "copies that read below a failed fill are counted there")          \
 	X(DROPPING, "DROPPING is a move inside the tier")                                 \
 	X(MOVE, "a tensor has one move at most, and the move that tensor")                \
 	X(CLEAN, "while a front is cleaned it stays where it is, and readable")           \
-	X(COPY_BELOW, "while a copy reads below a front it stays unfilled")               \
+	X(COPY_BELOW, "while a copy reads below a front it stays unfilled, or failed")    \
 	X(SOURCE_HBM, "a source in hbm has an extent there")                              \
 	X(SOURCE_DRAM, "a source in dram has an extent there")                            \
 	X(SOURCE_NVME, "a source on nvme has blocks there")                               \

@@ -45,8 +45,7 @@ int lost_wait(struct engine *e, struct request *q, uint32_t tensor)
 {
 	if (deferred_plain_pin(q->holder, tensor))
 		return lost_text(e, tensor, q->cause, sizeof(q->cause));
-	q->polling = true;
-	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+	request_poll(e, q);
 	return -EBUSY;
 }
 

@@ -45,7 +45,34 @@ static int grow_ids(struct engine *e)
 	return 0;
 }
 
-/* Takes a number for the move and, where it is of a tensor, the tensor's one place for moves. */
+/* A tensor has one place for moves. A fill that failed keeps it, and with it all that the tensor
+ * has below, for those copies that read there meanwhile. */
+static void enter_tensor(struct engine *e, struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+
+	if (r->move == 0) {
+		r->move = m->id;
+		return;
+	}
+	ASSERT(m->kind == MOVE_COPY && move_get(e, r->move)->phase == MOVE_FAILED);
+	move_get(e, r->move)->readers++;
+}
+
+static void leave_tensor(struct engine *e, const struct move *m)
+{
+	struct record *r = record_of(e, m->tensor);
+
+	if (r->move != m->id) {
+		ASSERT(move_get(e, r->move)->readers > 0);
+		move_get(e, r->move)->readers--;
+		return;
+	}
+	ASSERT(m->readers == 0);
+	r->move = 0;
+	lost_move_ended(e, m->tensor);
+}
+
 struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 {
 	struct move *m;
@@ -81,10 +108,8 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 	list_push_back(&e->moves, &m->link);
 	e->moves_by_id[id] = m;
 	e->move_free_hint = id + 1;
-	if (tensor != TENSOR_NONE) {
-		ASSERT(record_of(e, tensor)->move == 0);
-		record_of(e, tensor)->move = id;
-	}
+	if (tensor != TENSOR_NONE)
+		enter_tensor(e, m);
 	stat_add(STAT(e, moves_running), 1);
 	return m;
 }
@@ -92,10 +117,8 @@ struct move *move_new(struct engine *e, enum move_kind kind, uint32_t tensor)
 void move_free(struct engine *e, struct move *m)
 {
 	ASSERT(m->in_flight == 0 && !list_linked(&m->staging_link));
-	if (m->tensor != TENSOR_NONE) {
-		record_of(e, m->tensor)->move = 0;
-		lost_move_ended(e, m->tensor);
-	}
+	if (m->tensor != TENSOR_NONE)
+		leave_tensor(e, m);
 	e->moves_by_id[m->id] = NULL;
 	e->move_free_hint = MIN(e->move_free_hint, m->id);
 	list_remove(&m->link);

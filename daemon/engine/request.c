@@ -102,6 +102,12 @@ void request_wake(struct engine *e, struct request *q)
 		list_push_back(&e->woken, &q->woken_link);
 }
 
+void request_poll(struct engine *e, struct request *q)
+{
+	q->polling = true;
+	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);
+}
+
 void item_wait(struct engine *e, struct item *item)
 {
 	struct move *m = move_get(e, record_of(e, item->tensor)->move);

@@ -28,6 +28,8 @@ void request_grant(struct engine *e, struct request *request, uint64_t token);
 /* Something has changed that may let a queue go on: an end of a move, an unpin, the time. */
 void look_at_queues(struct engine *e);
 void request_wake(struct engine *e, struct request *request);
+/* It is woken at the next poll: unpins make no sound. */
+void request_poll(struct engine *e, struct request *request);
 /* A tensor whose write-back failed is left alone for a while. */
 void request_backoff(struct engine *e, uint32_t tensor);
 

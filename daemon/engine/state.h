@@ -296,6 +296,7 @@ struct move {
 	char cause[192];
 	int failure;                      /* phase: what made the fill fail; `cause` says it */
 	struct list failed_link;          /* MOVE_FAILED: e->failed */
+	unsigned readers;                 /* MOVE_FAILED: copies that read what is below */
 	struct request *request;          /* MOVE_COPY, MOVE_SYNC; NULL when it was cancelled */
 	struct block fresh;               /* MOVE_COPY inwards: the block's new place */
 	uint64_t copy_offset, copy_bytes; /* MOVE_COPY: range in the tensor, within one block */

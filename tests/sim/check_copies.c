@@ -297,6 +297,99 @@ START_TEST(a_gpu_that_is_lost_meanwhile_takes_the_front_alone)
 }
 END_TEST
 
+/* ---- below a fill that has failed ---- */
+
+/* Clients 0 and 1 pin it, at the GPU's place, and its bytes are all 'o'. */
+static struct wire_handle create_failed(struct rig *r, bool stored)
+{
+	struct wire_handle t = stored ? create_on_nvme(r) : rig_create_filled(r, 2, 'o');
+
+	rig_acquire_on(r, 0, 1, &t, 1, 0, ACCESS_READ);
+	ck_assert(r->client[0].answered[1]);
+	ck_assert_ptr_nonnull(rig_try(r, 0, t, 0, ACCESS_READ));
+	ck_assert_ptr_nonnull(rig_try(r, 1, t, 0, ACCESS_READ));
+	r->world.fail_permille = stored ? 1000 : 0;
+	r->world.fail_mapped_permille = stored ? 0 : 1000;
+	rig_settle(r, 0);
+	r->world.fail_permille = r->world.fail_mapped_permille = 0;
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_FAILED);
+	return t;
+}
+
+static void let_go(struct rig *r, struct wire_handle t)
+{
+	rig_unpin(r, 0, t, ACCESS_READ);
+	rig_unpin(r, 1, t, ACCESS_READ);
+}
+
+static void copy_past_failed(bool stored)
+{
+	static char got[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = create_failed(r, stored);
+
+	/* Also for who pins it: what he looks at are no bytes of the tensor. */
+	for (unsigned client = 0; client < 3; client += 2) {
+		memset(got, '?', sizeof(got));
+		copy(r, client, 2, t, false, sizeof(got), got);
+		ck_assert_int_eq(rig_wait(r, client, 2, 100), 0);
+		ck_all(got, 'o', sizeof(got));
+	}
+	let_go(r, t);
+	rig_settle(r, 5);
+	ck_assert_int_ne(word0_state(rig_word0(r, t)), STATE_FAILED);
+	rig_close(r);
+}
+
+START_TEST(a_failed_fill_leaves_the_bytes_to_copies_however_long_it_is_pinned)
+{
+	copy_past_failed(false);
+	copy_past_failed(true);
+}
+END_TEST
+
+/* The first block is being read when something happens. */
+static void read_and(void (*event)(struct rig *r, struct wire_handle t), int result)
+{
+	static char got[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = create_failed(r, true);
+
+	copy(r, 2, 2, t, false, sizeof(got), got);
+	ck_assert_uint_eq(r->world.flying, 1);
+	event(r, t);
+	world_turn(&r->world, 200 * NS_PER_MS);
+	engine_check(r->world.engine);
+	ck_assert_uint_eq(r->world.flying, 1);
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_FAILED);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 500), result);
+	ck_assert(result < 0 || rig_all_are(got, 'o', sizeof(got)));
+	rig_settle(r, 200);
+	ck_assert_int_ne(word0_state(rig_word0(r, t)), STATE_FAILED);
+	rig_close(r);
+}
+
+static void let_go_and_want(struct rig *r, struct wire_handle t)
+{
+	rig_acquire(r, 1, 1, t, HOST, ACCESS_READ, ENGINE_NEVER);
+	rig_acquire(r, 2, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
+	let_go(r, t);
+}
+
+static void let_go_and_destroy(struct rig *r, struct wire_handle t)
+{
+	rig_destroy(r, 2, t);
+	let_go(r, t);
+}
+
+START_TEST(a_failed_fill_stays_until_what_is_below_was_read)
+{
+	read_and(let_go, 0);
+	read_and(let_go_and_want, -EAGAIN);
+	read_and(let_go_and_destroy, -ESTALE);
+}
+END_TEST
+
 UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end,
 	  a_writer_who_is_stopped_leaves_the_old_bytes_to_copies,
@@ -306,4 +399,6 @@ UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  what_a_writer_has_filled_who_dies_meanwhile_stays,
 	  a_tensor_that_is_destroyed_meanwhile_is_gone_after_the_read,
 	  a_copy_that_is_cancelled_meanwhile_leaves_its_window_alone,
-	  a_gpu_that_is_lost_meanwhile_takes_the_front_alone)
+	  a_gpu_that_is_lost_meanwhile_takes_the_front_alone,
+	  a_failed_fill_leaves_the_bytes_to_copies_however_long_it_is_pinned,
+	  a_failed_fill_stays_until_what_is_below_was_read)

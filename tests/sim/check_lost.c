@@ -192,10 +192,61 @@ START_TEST(who_pins_a_lost_front_is_told_and_others_wait_for_that)
 	ck_assert_str_eq(r->client[1].text[1], "tensor 1:1: it is pinned on hbm0, which was lost");
 	ck_assert_int_eq(flush(r, &kept, 1), -EIO);
 	ck_assert(!tells_of(r, 2));
-	ck_assert_int_eq(copy_out(r, kept, got, sizeof(got)), RIG_UNANSWERED);
 	rig_unpin(r, 1, kept, ACCESS_READ);
-	ck_assert_int_eq(rig_wait(r, 0, 3, 100), -EAGAIN); /* in dram: under a pin */
+	rig_settle(r, 5);
+	ck_assert_int_eq(copy_out(r, kept, got, sizeof(got)), -EAGAIN); /* in dram: under a pin */
 	ck_assert_int_eq(rig_pin(r, 0, kept, HOST, ACCESS_READ)[9], 'k');
+	rig_close(r);
+}
+END_TEST
+
+/* Who pins it may be stopped for as long as he likes; and who pins it himself has no bytes. */
+static void copy_below_lost(struct rig *r, struct wire_handle t, char c)
+{
+	char got[WORLD_BLOCK] = { 1 };
+
+	ck_assert_int_eq(copy_out(r, t, got, sizeof(got)), 0);
+	ck_assert(rig_all_are(got, c, sizeof(got)));
+	r->client[1].answered[3] = false;
+	engine_copy(r->world.engine, r->client[1].holder, 3, t, false, 0, sizeof(got), got,
+		    r->world.now_ns);
+	ck_assert_int_eq(rig_wait(r, 1, 3, 100), 0);
+}
+
+START_TEST(a_copy_reads_what_is_below_a_lost_front)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle shadowed = written(r, HOST, 's'), flushed = written(r, 0, 'f');
+	struct wire_handle zero = rig_create(r, 0, BYTES), only = written(r, 0, 'o');
+	char got[WORLD_BLOCK];
+
+	ck_assert_int_eq(flush(r, &flushed, 1), 0);
+	rig_pin(r, 1, shadowed, 0, ACCESS_READ);
+	rig_pin(r, 1, flushed, 0, ACCESS_READ);
+	rig_pin(r, 1, zero, 0, ACCESS_READ);
+	rig_pin(r, 1, only, 0, ACCESS_READ);
+	lose(r);
+	copy_below_lost(r, shadowed, 's');
+	copy_below_lost(r, flushed, 'f');
+	copy_below_lost(r, zero, 0);
+	ck_assert_int_eq(copy_out(r, only, got, sizeof(got)), -EIO);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_copy_below_a_lost_front_ends_with_what_its_writer_says)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle unfilled = rig_create_filled(r, 0, 'u');
+	char got[WORLD_BLOCK];
+
+	ck_assert_int_eq(acquire(r, unfilled, 0, ACCESS_WRITE | ACCESS_DISCARD), 0);
+	ck_assert_ptr_nonnull(rig_try(r, 1, unfilled, 0, ACCESS_WRITE));
+	lose(r);
+	copy_below_lost(r, unfilled, 'u');
+	/* Now the old bytes are given up, and the new ones are lost. */
+	atomic_fetch_or(&r->client[1].pins[unfilled.index], PIN_FILLED);
+	ck_assert_int_eq(copy_out(r, unfilled, got, sizeof(got)), -EIO);
 	rig_close(r);
 }
 END_TEST
@@ -268,5 +319,7 @@ UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  pins_on_a_lost_front_count_until_they_are_released,
 	  a_writer_who_is_not_let_in_loses_nothing,
 	  who_pins_a_lost_front_is_told_and_others_wait_for_that,
+	  a_copy_reads_what_is_below_a_lost_front,
+	  a_copy_below_a_lost_front_ends_with_what_its_writer_says,
 	  a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost,
 	  a_lost_gpu_has_no_memory, a_copy_beside_a_writer_who_may_revive_it_waits)

@@ -52,13 +52,25 @@ void copies_keep(struct stepper *s, const struct model *m)
 			keep_for(m, &s->clients[i]->want[j]);
 }
 
+/* What stands on a GPU alone is read there, under a pin. */
+static bool on_gpu_alone(struct stepper *s, const struct model *m)
+{
+	char room[512] __attribute__((aligned(8)));
+	const struct wire_info *info = (const struct wire_info *)room;
+	struct err err = ERR_INIT;
+
+	ASSERT(engine_stat(s->world.engine, m->handle, room, sizeof(room), &err) > 0);
+	return info->dirty && info->stored_bytes[TIER_KIND_HBM] > 0;
+}
+
 static bool waits(struct stepper *s, const struct want *w)
 {
 	const struct model *m = &s->models[w->model[0]];
 
 	if (w->window == NULL || w->in || !same_tensor(m, w->handle[0]))
 		return false;
-	return !m->may_be_lost && word0_state(model_word0(s, m)) != STATE_FAILED;
+	return !m->may_be_lost &&
+	       (word0_state(model_word0(s, m)) != STATE_FAILED || !on_gpu_alone(s, m));
 }
 
 bool copies_wait(struct stepper *s)
@@ -127,7 +139,11 @@ void copies_begin(struct client *c)
 
 void copies_below(struct client *c)
 {
-	const struct stepper *s = c->stepper;
+	struct stepper *s = c->stepper;
+
+	for (unsigned i = 0; i < MODELS && !c->stopped; i++)
+		if (s->models[i].live && word0_state(model_word0(s, &s->models[i])) == STATE_FAILED)
+			begin(c, i, false);
 
 	for (unsigned i = 0; i < CLIENTS; i++)
 		for (unsigned j = 0; j < VIEWS && !c->stopped; j++) {

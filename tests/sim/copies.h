@@ -10,11 +10,12 @@
 
 /* Any copy, in or out, of any tensor. */
 void copies_begin(struct client *c);
-/* Out of each tensor whose writer is stopped before he has said `filled`. */
+/* Out of each tensor whose front lets nobody in as long as somebody is stopped: before he has said
+ * `filled`, or while he pins what has failed. */
 void copies_below(struct client *c);
 /* Its answer; the window is gone after it. */
 void copies_done(struct client *c, struct want *w, int result);
-/* Whether one out of a tensor waits that no lost GPU has to do with. */
+/* Whether one out of a tensor waits whose bytes stand elsewhere than on a GPU, and are not lost. */
 bool copies_wait(struct stepper *s);
 /* Before `filled` is said, if that is what gives up the old bytes. */
 void copies_keep(struct stepper *s, const struct model *m);

@@ -466,7 +466,8 @@ static void drain(struct stepper *s)
 	ASSERT(rounds < DRAIN_ROUNDS); /* requests that nobody can be in the way of are answered */
 }
 
-/* Nor can who is stopped before he says `filled` be in the way of copies of what is below. */
+/* Nor can who is stopped before he says `filled`, or while he pins what has failed, be in the way
+ * of copies of what is below. */
 static void drain_copies(struct stepper *s)
 {
 	unsigned rounds = 0;
