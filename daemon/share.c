@@ -79,6 +79,12 @@ static uint64_t part(uint64_t bytes, uint64_t of, uint64_t whole)
 	return whole == 0 ? 0 : (uint64_t)((unsigned __int128)bytes * of / whole);
 }
 
+/* Of what is set, at least a page: 0 would mean "not set". */
+static uint64_t part_that_is_set(uint64_t bytes, uint64_t of, uint64_t whole)
+{
+	return bytes == 0 ? 0 : MAX(ALIGN_DOWN(part(bytes, of, whole), GRANULE), GRANULE);
+}
+
 /* Whole pages, so that shares of a device begin where transfers may. */
 static uint64_t share_bytes(const struct config_bytes *share, uint64_t tier_bytes)
 {
@@ -167,13 +173,10 @@ static void dram_share(const struct settings *whole, uint64_t bytes, uint64_t la
 
 	s->dram = *(const struct dram_config *)whole->tiers.dram.config;
 	s->dram.size.bytes = bytes;
-	s->dram.zone_bytes = ALIGN_DOWN(part(s->dram.zone_bytes, bytes, all), GRANULE);
+	s->dram.zone_bytes = part_that_is_set(s->dram.zone_bytes, bytes, all);
 	s->dram.beside_bytes = later_bytes;
 	s->settings.tiers.dram.config = &s->dram;
-	/* 0 would mean "not set". */
-	if (whole->staging_bytes > 0)
-		s->settings.staging_bytes =
-			MAX(ALIGN_DOWN(part(whole->staging_bytes, bytes, all), GRANULE), GRANULE);
+	s->settings.staging_bytes = part_that_is_set(whole->staging_bytes, bytes, all);
 }
 
 static void nvme_share(const struct settings *whole, unsigned i, struct share *s)

@@ -448,6 +448,24 @@ START_TEST(a_share_may_leave_tiers_out_and_strangers_may_be_refused)
 }
 END_TEST
 
+/* A domain without a zone would refuse what the configuration lets its users make. */
+START_TEST(the_share_of_a_zone_is_a_page_at_least)
+{
+	struct share red, rest;
+
+	ck_assert_msg(load("tiers: {dram: {size: 64MiB, zone: 8KiB}}\ndomains:\n"
+			   "  - {name: red, users: [7], dram: 16MiB}\n") == 0,
+		      "%s", err.text);
+	ck_assert_int_eq(share_make(&s, 0, &red, &err), 0);
+	ck_assert_int_eq(share_make(&s, 1, &rest, &err), 0);
+	ck_assert_uint_eq(red.dram.zone_bytes, KIB(4));
+	ck_assert_uint_eq(rest.dram.zone_bytes, KIB(4));
+	share_free(&red);
+	share_free(&rest);
+	settings_free(&s);
+}
+END_TEST
+
 START_TEST(without_domains_one_has_everything)
 {
 	struct share all;
@@ -502,6 +520,7 @@ UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  gpus_hand_to_each_other_through_staging,
 	  shares_are_cut_out_of_the_tiers_and_the_rest_is_the_default,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
+	  the_share_of_a_zone_is_a_page_at_least,
 	  users_that_could_not_be_asked_for_are_not_said_to_be_none,
 	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
 	  quotas_are_bytes_of_the_tiers_there_are, what_is_printed_loads_to_the_same)
