@@ -305,10 +305,12 @@ TIERD_API int tierd_destroy(struct tierd *t, const tierd_tensor *tensors, size_t
  *         written, nothing below has room for it, and every connection waits so that none could
  *         destroy something; -EDQUOT nor, for sure, into what
  *         its namespace may have of it (`namespaces` of the configuration); -ESTALE destroyed; -EIO
- *         its bytes could not be read back (tierd_error() names tensor, device and cause); -ENODEV
- *         no such place, no CUDA driver here, or a GPU that is not the daemon's; -ENOMEM or -EMFILE
- *         this process could not map it; -EINVAL an access that is none; -EOVERFLOW 65535 pins of
- *         this tensor are held; -EINTR a signal was handled while it waited: nothing is held;
+ *         its bytes could not be read back (tierd_error() names tensor, device and cause), or, as
+ *         -ENOSPC where a disk is full, what had to leave the place failed to be written back when
+ *         that was tried again; -ENODEV no such place, no CUDA driver here, or a GPU that is not
+ *         the daemon's; -ENOMEM or -EMFILE this process could not map it; -EINVAL an access that
+ *         is none; -EOVERFLOW 65535 pins of this tensor are held; -EINTR a signal was handled
+ *         while it waited: nothing is held;
  *         -EDEADLK also, whatever the timeout: all that is pinned of what it waits for belongs to
  *         connections that wait themselves, this one among them, and it came last. A connection
  *         waits when every thread of it that ever acquired something does, and no stream is to end

@@ -136,9 +136,12 @@ static void clean_failed(struct engine *e, struct move *m)
 {
 	struct device *d = &e->devices[record_of(e, m->tensor)->front];
 
-	d->clean_error = m->result;
-	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
 	request_backoff(e, m->tensor);
+	if (!m->drop_after)
+		return; /* a flush, which tells whoever asked for it */
+	d->clean_error = m->result;
+	d->clean_failed_ns = e->now_ns;
+	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
 }
 
 void move_clean_end(struct engine *e, struct move *m)

@@ -380,13 +380,21 @@ static bool any_broken(const struct engine *e, uint8_t device)
 	return false;
 }
 
-/* Nobody can go because nothing below takes the bytes: those who wait for room are told the cause.
- */
+const char *reclaim_trouble(const struct engine *e, uint8_t device)
+{
+	const struct device *d = &e->devices[device];
+
+	return d->clean_error != 0 && any_broken(e, device) ? d->clean_cause : NULL;
+}
+
+/* Nobody can go because nothing below takes the bytes. Once it was tried again since somebody waits
+ * for room, he is told the cause; before that he could be told of what a second has healed. */
 static void give_up_if_broken(struct engine *e, struct request *q, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 
-	if (d->clean_error != 0 && any_broken(e, device))
+	if (reclaim_trouble(e, device) != NULL &&
+	    d->clean_failed_ns >= q->begin_ns + CLEAN_RETRY_NS)
 		request_finish(e, q, d->clean_error, d->clean_cause);
 }
 

@@ -397,22 +397,33 @@ void requests_settle(struct engine *e)
 
 /* ---- time ---- */
 
+/* Why nobody could make room; "" where that is not known. */
+static void put_trouble(const struct engine *e, const struct request *q, char *text, size_t room)
+{
+	const char *memory = slabs_trouble(e, q->device);
+	const char *broken = memory == NULL ? reclaim_trouble(e, q->device) : NULL;
+
+	text[0] = '\0';
+	if (memory != NULL)
+		snprintf(text, room, "; no more memory there at present: %s", memory);
+	else if (broken != NULL)
+		snprintf(text, room, "; what stands there could not be written back: %s", broken);
+}
+
 static void expire(struct engine *e, struct request *q)
 {
 	int pid = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
-	const char *trouble;
-	char text[192];
+	char text[320], trouble[256] = "";
 
 	if (pid > 0) {
 		snprintf(text, sizeof(text), "pinned at another place by process %d", pid);
 		request_finish(e, q, -EBUSY, text);
 		return;
 	}
-	trouble = q->state == REQUEST_QUEUED ? slabs_trouble(e, q->device) : NULL;
-	snprintf(text, sizeof(text), "not in place within %llu ms%s%s",
-		 (unsigned long long)((e->now_ns - q->begin_ns) / NS_PER_MS),
-		 trouble != NULL ? "; no more memory there at present: " : "",
-		 trouble != NULL ? trouble : "");
+	if (q->state == REQUEST_QUEUED)
+		put_trouble(e, q, trouble, sizeof(trouble));
+	snprintf(text, sizeof(text), "not in place within %llu ms%s",
+		 (unsigned long long)((e->now_ns - q->begin_ns) / NS_PER_MS), trouble);
 	request_finish(e, q, -ETIMEDOUT, text);
 }
 

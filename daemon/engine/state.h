@@ -132,7 +132,9 @@ struct device {
 	struct list hints[HINT_SIZES];
 	uint64_t reclaim_at_ns; /* nothing was eligible: do not look again before */
 	uint64_t ask_all_at_ns; /* nor ask policies for all that they were denied */
-	int clean_error;        /* last failure to write back, 0 since the last success */
+	/* Of write-backs for room: the last failure, 0 since the last success. */
+	int clean_error;
+	uint64_t clean_failed_ns;
 	char clean_cause[192];
 	bool clean_refused;         /* since somebody began to look for room, for want of memory */
 	uint64_t compact_at_ns;     /* no window was found: do not look again before */

@@ -5,6 +5,7 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "base/log.h"
@@ -90,6 +91,75 @@ START_TEST(what_is_asked_of_one_gpu_changes_nothing_at_the_other)
 	/* The last was the coldest, and stood beside the hole. */
 	for (unsigned i = 0; i < ARRAY_SIZE(cold); i++)
 		ck_assert(rig_stands_at(r, cold[i], 1) == (i + 1 < ARRAY_SIZE(cold)));
+	rig_close(r);
+}
+END_TEST
+
+static struct wire_handle written(struct rig *r, uint64_t bytes)
+{
+	struct wire_handle t = rig_create(r, 0, bytes);
+
+	rig_pin(r, 0, t, HOST, ACCESS_WRITE);
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	rig_settle(r, 200); /* it is nobody's asked for */
+	return t;
+}
+
+/* Half of dram is pinned, the other half has to be written back, which fails once. */
+static struct wire_handle half_broken(struct rig *r, struct wire_handle *ret_pinned)
+{
+	written(r, WORLD_DRAM / 2);
+	*ret_pinned = rig_create(r, 0, WORLD_DRAM / 2);
+	rig_pin(r, 0, *ret_pinned, HOST, ACCESS_READ);
+	r->world.fail_permille = 1000;
+	rig_acquire(r, 1, 1, rig_create(r, 1, WORLD_DRAM / 2), HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 10), RIG_UNANSWERED);
+	r->world.fail_permille = 0;
+	ck_assert_uint_gt(r->world.failed, 0);
+	return rig_create(r, 2, WORLD_DRAM / 2);
+}
+
+START_TEST(a_write_back_that_failed_once_is_tried_again_before_anybody_is_told)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 2 });
+	struct wire_handle pinned;
+
+	half_broken(r, &pinned);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 1100), 0);
+	rig_unpin(r, 0, pinned, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(who_comes_after_a_write_back_that_failed_waits_for_pins_as_ever)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 2 });
+	struct wire_handle pinned, late = half_broken(r, &pinned);
+
+	engine_cancel(r->world.engine, r->client[1].holder, 1, r->world.now_ns);
+	rig_acquire(r, 2, 1, late, HOST, ACCESS_READ, 20 * NS_PER_MS);
+	ck_assert_int_eq(rig_wait(r, 2, 1, 50), -ETIMEDOUT);
+	ck_assert_ptr_nonnull(
+		strstr(r->client[2].text[1], "could not be written back: tensor 1:1"));
+	rig_acquire(r, 2, 1, late, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 2, 1, 10), RIG_UNANSWERED);
+	rig_unpin(r, 0, pinned, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 2, 1, 20), 0);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_write_back_that_fails_again_is_told)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 2 });
+	struct wire_handle pinned;
+
+	half_broken(r, &pinned);
+	r->world.fail_permille = 1000;
+	ck_assert_int_eq(rig_wait(r, 1, 1, 1100), -EIO);
+	ck_assert_ptr_nonnull(strstr(r->client[1].text[1], "tensor 1:1"));
+	r->world.fail_permille = 0;
+	rig_unpin(r, 0, pinned, ACCESS_READ);
 	rig_close(r);
 }
 END_TEST
@@ -489,6 +559,9 @@ UNIT_MAIN("rules", who_dies_before_its_first_use_holds_nothing,
 	  who_will_not_wait_is_answered_at_once,
 	  whoever_waits_for_a_destroyed_tensor_is_told_at_once,
 	  what_is_asked_of_one_gpu_changes_nothing_at_the_other,
+	  a_write_back_that_failed_once_is_tried_again_before_anybody_is_told,
+	  who_comes_after_a_write_back_that_failed_waits_for_pins_as_ever,
+	  a_write_back_that_fails_again_is_told,
 	  who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,

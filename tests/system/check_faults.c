@@ -155,14 +155,14 @@ static void writes_fail_then_come_back(int result, const char *const *words)
 
 START_TEST(a_full_device_is_told_to_who_needs_room_and_loses_nothing)
 {
-	start(FAULTY("no_space: 100%, count: 80"));
+	start(FAULTY("no_space: 100%, count: 130"));
 	writes_fail_then_come_back(-ENOSPC, (const char *const[]){ "nvme0", "ENOSPC", NULL });
 }
 END_TEST
 
 START_TEST(a_write_that_fails_is_told_to_who_needs_room_and_loses_nothing)
 {
-	start(FAULTY("write_error: 100%, count: 300"));
+	start(FAULTY("write_error: 100%, count: 500"));
 	writes_fail_then_come_back(-EIO, (const char *const[]){ "nvme0", "EIO", NULL });
 }
 END_TEST
