@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "tiers/tier.h"
 
 enum kind { STATS_GAUGE, STATS_COUNTER, STATS_SINCE };
 
@@ -48,12 +49,6 @@ static const struct row moves = { "moves", "moves", "ended, from tier to tier", 
 static const struct row class_stall = { "class_stall_ns", "ns",
 					"that acquires of the class waited, summed over waiters",
 					STATS_COUNTER, 0 };
-
-static const char *const tiers[] = { "hbm", "dram", "nvme" };
-static const char *const classes[] = { "parameter", "gradient", "optimizer", "activation",
-				       "other" };
-
-static_assert(ARRAY_SIZE(tiers) == STATS_TIERS && ARRAY_SIZE(classes) == STATS_CLASSES, "names");
 
 struct out {
 	FILE *to;
@@ -153,9 +148,9 @@ static void put_per_tier(const struct out *o, const struct row *row, bool by_cla
 				if (tier->limit_bytes == 0)
 					continue;
 				put_begin(o, "tier_", row, i);
-				put_text_label(o, "tier", tiers[t]);
+				put_text_label(o, "tier", tier_kind_name(t));
 				if (by_class)
-					put_text_label(o, "class", classes[c]);
+					put_text_label(o, "class", page_classes[c]);
 				put_value(o, row, member(tier, row, c));
 			}
 		}
@@ -183,8 +178,8 @@ static void put_moved(const struct out *o)
 		for (unsigned from = 0; from < STATS_TIERS; from++)
 			for (unsigned to = 0; to < STATS_TIERS; to++) {
 				put_begin(o, "", &moved, i);
-				put_text_label(o, "from", tiers[from]);
-				put_text_label(o, "to", tiers[to]);
+				put_text_label(o, "from", tier_kind_name(from));
+				put_text_label(o, "to", tier_kind_name(to));
 				put_value(o, &moved, o->of[i].page.moved_bytes[from][to]);
 			}
 }
@@ -194,9 +189,9 @@ static void put_moves_of(const struct out *o, size_t i, unsigned c)
 	for (unsigned from = 0; from < STATS_TIERS; from++)
 		for (unsigned to = 0; to < STATS_TIERS; to++) {
 			put_begin(o, "", &moves, i);
-			put_text_label(o, "class", classes[c]);
-			put_text_label(o, "from", tiers[from]);
-			put_text_label(o, "to", tiers[to]);
+			put_text_label(o, "class", page_classes[c]);
+			put_text_label(o, "from", tier_kind_name(from));
+			put_text_label(o, "to", tier_kind_name(to));
 			put_value(o, &moves, o->of[i].page.moves[c][from][to]);
 		}
 }
@@ -211,7 +206,7 @@ static void put_classes(const struct out *o)
 	for (size_t i = 0; i < o->n; i++)
 		for (unsigned c = 0; c < STATS_CLASSES; c++) {
 			put_begin(o, "", &class_stall, i);
-			put_text_label(o, "class", classes[c]);
+			put_text_label(o, "class", page_classes[c]);
 			put_value(o, &class_stall, o->of[i].page.class_stall_ns[c]);
 		}
 }

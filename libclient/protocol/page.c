@@ -6,6 +6,9 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 
+const char *const page_classes[STATS_CLASSES] = { "parameter", "gradient", "optimizer",
+						  "activation", "other" };
+
 static uint64_t get(const _Atomic uint64_t *counter)
 {
 	return atomic_load_explicit((_Atomic uint64_t *)counter, memory_order_relaxed);

@@ -37,6 +37,10 @@ struct page {
 	char domain[64];                 /* and so is this */
 };
 
+/* Of enum tierd_class, as arrays by class have them. The names of tiers are those of tiers/tier.h.
+ */
+extern const char *const page_classes[STATS_CLASSES];
+
 /* Each number is right by itself; all are read within a few microseconds. */
 void page_read(const struct stats_page *from, struct page *ret);
 

@@ -6,6 +6,7 @@
 
 #include "tools/tierctl/json.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 void info_plain_name(FILE *to, const struct tierd_info *i)
 {
@@ -52,7 +53,7 @@ void info_json_members(struct json *j, const struct tierd_info *i)
 	json_u64(j, "pins", i->pins);
 	json_open(j, "stored_bytes", '{');
 	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
-		json_u64(j, text_tiers[tier], i->stored_bytes[tier]);
+		json_u64(j, tier_kind_name(tier), i->stored_bytes[tier]);
 	json_close(j, '}');
 }
 
@@ -99,6 +100,6 @@ void info_text(FILE *to, const struct tierd_info *i)
 	fprintf(to, "%-10s %" PRIu64 "\n", "version", i->version);
 	text_place(to, i);
 	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
-		fprintf(to, "in %-7s %s\n", text_tiers[tier],
+		fprintf(to, "in %-7s %s\n", tier_kind_name(tier),
 			text_bytes(i->stored_bytes[tier], text));
 }

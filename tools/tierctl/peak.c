@@ -9,6 +9,7 @@
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/sample.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 static const char *ago(const struct page *p, uint64_t at_ns, char text[TEXT_ROOM])
 {
@@ -38,7 +39,7 @@ static void text_tier(const struct page *p, unsigned i)
 	const struct page_tier *t = &p->tier[i];
 	char peak[TEXT_ROOM], now[TEXT_ROOM], when[TEXT_ROOM], bytes[TEXT_ROOM];
 
-	printf("%-6s %s, %.1f%% of its limit, %s ago; now %s\n", text_tiers[i],
+	printf("%-6s %s, %.1f%% of its limit, %s ago; now %s\n", tier_kind_name(i),
 	       text_bytes(t->peak_bytes, peak),
 	       100.0 * (double)t->peak_bytes / (double)t->limit_bytes,
 	       text_duration(peak_ago_ns(p, t), when), text_bytes(t->reserved_bytes, now));
@@ -46,7 +47,7 @@ static void text_tier(const struct page *p, unsigned i)
 	for (unsigned c = 0; c < STATS_CLASSES; c++) {
 		if (t->class_peak_bytes[c] == 0)
 			continue;
-		printf("  %-14s %12s", text_classes[c], text_bytes(t->at_peak_bytes[c], bytes));
+		printf("  %-14s %12s", page_classes[c], text_bytes(t->at_peak_bytes[c], bytes));
 		printf(" %12s", text_bytes(t->class_peak_bytes[c], bytes));
 		printf(" %12s\n", text_bytes(t->class_bytes[c], bytes));
 	}
@@ -80,7 +81,7 @@ static void json(const struct page *p)
 
 		if (t->limit_bytes == 0)
 			continue;
-		json_open(&j, text_tiers[i], '{');
+		json_open(&j, tier_kind_name(i), '{');
 		json_u64(&j, "limit_bytes", t->limit_bytes);
 		json_u64(&j, "reserved_bytes", t->reserved_bytes);
 		json_u64(&j, "peak_bytes", t->peak_bytes);

@@ -13,6 +13,7 @@
 #include "base/compiler.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 double sample_rate(const struct sample *s, uint64_t first, uint64_t last)
 {
@@ -46,7 +47,7 @@ void sample_json_classes(struct json *j, const char *key, const uint64_t of[STAT
 {
 	json_open(j, key, '{');
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
-		json_u64(j, text_classes[c], of[c]);
+		json_u64(j, page_classes[c], of[c]);
 	json_close(j, '}');
 }
 
@@ -54,7 +55,7 @@ static void put_tiers(struct json *j, const struct page *p)
 {
 	json_open(j, "tiers", '{');
 	for (unsigned i = 0; i < STATS_TIERS; i++) {
-		json_open(j, text_tiers[i], '{');
+		json_open(j, tier_kind_name(i), '{');
 #define X(name, unit, kind, help) json_u64(j, #name, p->tier[i].name);
 		STATS_PER_TIER(X)
 #undef X
@@ -87,9 +88,9 @@ static void put_table(struct json *j, const char *key,
 {
 	json_open(j, key, '{');
 	for (unsigned from = 0; from < STATS_TIERS; from++) {
-		json_open(j, text_tiers[from], '{');
+		json_open(j, tier_kind_name(from), '{');
 		for (unsigned to = 0; to < STATS_TIERS; to++)
-			json_u64(j, text_tiers[to], table[from][to]);
+			json_u64(j, tier_kind_name(to), table[from][to]);
 		json_close(j, '}');
 	}
 	json_close(j, '}');
@@ -99,7 +100,7 @@ static void put_classes(struct json *j, const struct page *p)
 {
 	json_open(j, "moves", '{');
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
-		put_table(j, text_classes[c], p->moves[c]);
+		put_table(j, page_classes[c], p->moves[c]);
 	json_close(j, '}');
 	sample_json_classes(j, "class_stall_ns", p->class_stall_ns);
 }
@@ -135,10 +136,10 @@ static void put_rates(struct json *j, const struct sample *s)
 	json_double(j, "requests", sample_rate(s, a->requests, b->requests));
 	json_open(j, "moved_bytes", '{');
 	for (unsigned from = 0; from < STATS_TIERS; from++) {
-		json_open(j, text_tiers[from], '{');
+		json_open(j, tier_kind_name(from), '{');
 		for (unsigned to = 0; to < STATS_TIERS; to++)
 			json_double(
-				j, text_tiers[to],
+				j, tier_kind_name(to),
 				sample_rate(s, a->moved_bytes[from][to], b->moved_bytes[from][to]));
 		json_close(j, '}');
 	}

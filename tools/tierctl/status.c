@@ -13,6 +13,7 @@
 #include "tools/tierctl/option.h"
 #include "tools/tierctl/sample.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 static const char *bytes_a_second(const struct sample *s, uint64_t first, uint64_t last,
 				  char text[TEXT_ROOM])
@@ -52,7 +53,7 @@ static void text_bytes_a_tier(const struct page *p)
 	printf("%-10s %10s %10s %10s %6s %10s %10s %12s %8s\n", "tier", "limit", "there", "used",
 	       "", "valid", "peak", "largest free", "waiting");
 	for (unsigned i = 0; i < STATS_TIERS; i++)
-		text_tier_line(&p->tier[i], text_tiers[i]);
+		text_tier_line(&p->tier[i], tier_kind_name(i));
 	putchar('\n');
 }
 
@@ -85,10 +86,10 @@ static void text_bytes_a_class(const struct sample *s)
 
 	printf("%-10s", "class");
 	for (unsigned i = 0; i < STATS_TIERS; i++)
-		printf(" %10s", text_tiers[i]);
+		printf(" %10s", tier_kind_name(i));
 	printf(" %12s %12s\n", "stalled", "a second");
 	for (unsigned c = 0; c < STATS_CLASSES; c++) {
-		printf("%-10s", text_classes[c]);
+		printf("%-10s", page_classes[c]);
 		for (unsigned i = 0; i < STATS_TIERS; i++)
 			printf(" %10s", text_bytes(p->tier[i].class_bytes[c], text));
 		printf(" %12s %10.3f s\n", text_duration(p->class_stall_ns[c], text),
@@ -108,7 +109,8 @@ static void text_moves(const struct sample *s)
 
 			if (bytes == 0)
 				continue;
-			snprintf(name, sizeof(name), "%s -> %s", text_tiers[from], text_tiers[to]);
+			snprintf(name, sizeof(name), "%s -> %s", tier_kind_name(from),
+				 tier_kind_name(to));
 			printf("%-14s %12s", name, text_bytes(bytes, text));
 			printf(" %12s\n",
 			       bytes_a_second(s, s->first.moved_bytes[from][to], bytes, text));

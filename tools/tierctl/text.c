@@ -6,23 +6,20 @@
 #include <stdio.h>
 
 #include "base/compiler.h"
+#include "libclient/protocol/page.h"
 #include "libclient/tierd.h"
 
-const char *const text_tiers[] = { "hbm", "dram", "nvme" };
-const char *const text_classes[] = { "parameter", "gradient", "optimizer", "activation", "other" };
 static const char *const dtypes[] = { "u8",  "i8",  "i32",    "i64",    "f16", "bf16",
 				      "f32", "f64", "f8e4m3", "f8e5m2", "bool" };
 static const char *const states[] = { "absent",   "filling",  "resident",
 				      "evicting", "dropping", "failed" };
 
-static_assert(ARRAY_SIZE(text_tiers) == TIERD_TIERS, "a name a tier");
-static_assert(ARRAY_SIZE(text_classes) == TIERD_CLASSES, "a name a class");
 static_assert(ARRAY_SIZE(dtypes) == TIERD_BOOL + 1, "a name a dtype");
 static_assert(ARRAY_SIZE(states) == TIERD_STATE_FAILED + 1, "a name a state");
 
 const char *text_class(uint32_t class_)
 {
-	return class_ < ARRAY_SIZE(text_classes) ? text_classes[class_] : "?";
+	return class_ < STATS_CLASSES ? page_classes[class_] : "?";
 }
 
 const char *text_dtype(uint32_t dtype)

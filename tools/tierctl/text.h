@@ -14,8 +14,6 @@
 /* A transfer that a lane has had for longer is told of: no device that works takes so long. */
 #define TEXT_HANGS_NS (10 * NS_PER_S)
 
-extern const char *const text_tiers[];   /* hbm dram nvme */
-extern const char *const text_classes[]; /* of enum tierd_class */
 /* "?" for a number without a name. */
 const char *text_class(uint32_t class_);
 const char *text_dtype(uint32_t dtype);

@@ -13,6 +13,7 @@
 #include "tools/tierctl/option.h"
 #include "tools/tierctl/sample.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 #define BAR_COLUMNS    50u
 #define WAITS_SHOWN    20u
@@ -105,7 +106,7 @@ static void text_tiers_of(const struct page *p)
 
 		if (t->limit_bytes == 0)
 			continue;
-		printf("%-5s", text_tiers[i]);
+		printf("%-5s", tier_kind_name(i));
 		text_bar(t);
 		printf(" %s of %s, %" PRIu64 " wait for room\n",
 		       text_bytes(t->reserved_bytes, used), text_bytes(t->limit_bytes, limit),
@@ -145,7 +146,7 @@ static void text_stalls(const struct sample *s)
 	printf("\nstalled %.3f s a second; by class",
 	       sample_rate(s, a->stall_ns, b->stall_ns) / NS_PER_S);
 	for (unsigned c = 0; c < STATS_CLASSES; c++)
-		printf(" %s %.3f", text_classes[c],
+		printf(" %s %.3f", page_classes[c],
 		       sample_rate(s, a->class_stall_ns[c], b->class_stall_ns[c]) / NS_PER_S);
 	printf("\nuses %.0f, misses %.0f, requests %.0f, steps %.1f a second\n",
 	       sample_rate(s, a->hits_logged, b->hits_logged), sample_rate(s, a->misses, b->misses),

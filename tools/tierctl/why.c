@@ -12,6 +12,7 @@
 #include "tools/tierctl/json.h"
 #include "libclient/protocol/page.h"
 #include "tools/tierctl/text.h"
+#include "tiers/tier.h"
 
 #define PINS_MAX 4096u
 
@@ -66,7 +67,7 @@ static void text_where(const struct why *w)
 	printf(", %s; valid in", text_bytes(w->info->bytes, bytes));
 	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
 		if (w->info->stored_bytes[tier] > 0) {
-			printf("%s %s", any ? "," : "", text_tiers[tier]);
+			printf("%s %s", any ? "," : "", tier_kind_name(tier));
 			any = true;
 		}
 	puts(any ? "" : " no tier");
