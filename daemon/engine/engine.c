@@ -312,6 +312,18 @@ static void count_largest_free(struct engine *e)
 		stat_set(STAT(e, tier[kind].largest_free_bytes), most[kind]);
 }
 
+static void count_queued(struct engine *e)
+{
+	uint64_t queued[TIER_KINDS] = { 0 };
+	const struct list *it;
+
+	for (unsigned i = 0; i < e->device_count; i++)
+		list_for_each (it, &e->devices[i].queue)
+			queued[device_kind(e, (uint8_t)i)]++;
+	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
+		stat_set(STAT(e, tier[kind].queue_waiters), queued[kind]);
+}
+
 uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 {
 	uint64_t next;
@@ -331,6 +343,7 @@ uint64_t engine_turn(struct engine *e, uint64_t now_ns)
 	next = MIN(next, doomed_due(e));
 	next = MIN(next, failed_due(e));
 	count_largest_free(e);
+	count_queued(e);
 	return next;
 }
 

@@ -168,6 +168,44 @@ START_TEST(top_shows_who_waits_for_its_quota)
 }
 END_TEST
 
+/* hbm may have more than there is memory for, as a GPU whose memory others have. */
+#define CONFIG_LACKS                                                          \
+	"tensors: 4Ki\n"                                                      \
+	"tiers:\n"                                                            \
+	"  hbm: {backend: memory, size: 16MiB, slab: 2MiB, physical: 4MiB}\n" \
+	"  dram: {size: 16MiB, huge_pages: off}\n"
+
+START_TEST(top_says_that_memory_lacks)
+{
+	struct tierd_view v[2];
+	tierd_tensor h[3];
+	pthread_t asker;
+
+	system_start(s, CONFIG_LACKS);
+	connect_as("job");
+	ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	ck_assert_ptr_null(strstr(tierctl_said, "refused"));
+	for (unsigned i = 0; i < 3; i++)
+		h[i] = make(MIB(2));
+	for (unsigned i = 0; i < 2; i++)
+		v[i] = hold(h[i], 0, TIERD_WRITE);
+	ck_assert_int_eq(pthread_create(&asker, NULL, ask_for_the_gpu, &h[2]), 0);
+	do
+		ck_assert_int_eq(TIERCTL(s->socket, "top", "--once", "--interval", "0.05"), 0);
+	while (strstr(tierctl_said, ", memory for 4.0 MiB: more was refused ") == NULL);
+	ck_assert(tierctl_says(" 4.0 MiB of 16.0 MiB, 1 wait for room, memory for 4.0 MiB"));
+	ck_assert_int_eq(TIERCTL(s->socket, "status", "--all", "--interval", "0"), 0);
+	ck_assert(tierctl_says("\ntier hbm\nlimit_bytes "));
+	ck_assert(tierctl_says("\nslabs_refused "));
+	ck_assert(tierctl_says("\ndevice hbm0\nlimit_bytes "));
+	ck_assert_ptr_null(strstr(tierctl_said, "\ntier nvme\n"));
+	for (unsigned i = 0; i < 2; i++)
+		tierd_release(t, &v[i]);
+	ck_assert_int_eq(pthread_join(asker, NULL), 0);
+	end();
+}
+END_TEST
+
 /* One line an interval, whole each, until nobody reads. */
 START_TEST(top_goes_on_until_it_is_ended)
 {
@@ -412,7 +450,8 @@ START_TEST(a_daemon_is_dumpable_only_where_that_is_configured)
 END_TEST
 
 UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_waits_for_whom,
-	  top_shows_who_waits_for_its_quota, top_goes_on_until_it_is_ended,
-	  a_device_that_hangs_is_seen, leaks_finds_what_was_planted_and_nothing_else,
+	  top_shows_who_waits_for_its_quota, top_says_that_memory_lacks,
+	  top_goes_on_until_it_is_ended, a_device_that_hangs_is_seen,
+	  leaks_finds_what_was_planted_and_nothing_else,
 	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
 	  a_daemon_is_dumpable_only_where_that_is_configured)

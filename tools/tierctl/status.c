@@ -133,13 +133,41 @@ static void text_stalls(const struct sample *s)
 	       p->read_errors, p->write_errors, p->retries);
 }
 
+#define COUNTER(name, value, unit, help) \
+	printf("%-20s %20" PRIu64 " %-9s %s\n", name, value, unit, help)
+
+static void text_tier_counters(const struct page_tier *t, const char *name)
+{
+	printf("\ntier %s\n", name);
+#define X(name, unit, kind, help) COUNTER(#name, t->name, unit, help);
+	STATS_PER_TIER(X)
+#undef X
+}
+
+static void text_device_counters(const struct page *p, unsigned i)
+{
+	const struct page_device *d = &p->device[i];
+
+	fputs("\ndevice ", stdout);
+	json_plain(stdout, p->chosen[i], page_device_bytes(p, i));
+	putchar('\n');
+#define X(name, unit, kind, help) COUNTER(#name, d->name, unit, help);
+	STATS_PER_DEVICE(X)
+#undef X
+}
+
 static void text_counters(const struct page *p)
 {
 	putchar('\n');
-#define X(name, unit, kind, help) \
-	printf("%-20s %20" PRIu64 " %-9s %s\n", #name, p->name, unit, help);
+#define X(name, unit, kind, help) COUNTER(#name, p->name, unit, help);
 	STATS_SCALARS(X)
 #undef X
+	for (unsigned i = 0; i < STATS_TIERS; i++)
+		if (p->tier[i].limit_bytes > 0)
+			text_tier_counters(&p->tier[i], tier_kind_name(i));
+	for (unsigned i = 0; i < STATS_DEVICES; i++)
+		if (p->device[i].limit_bytes > 0)
+			text_device_counters(p, i);
 }
 
 static void text_chosen(const struct page *p)

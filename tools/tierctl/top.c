@@ -97,6 +97,18 @@ static void text_bar(const struct page_tier *t)
 	printf("[%s]", bar);
 }
 
+/* Full before its limit: whoever waits for room waits for what does not come. */
+static void text_refused(const struct page_tier *t)
+{
+	char backed[TEXT_ROOM];
+
+	if (t->slabs_refused == 0 || t->backed_bytes >= t->limit_bytes)
+		return;
+	printf(", memory for %s: more was refused %" PRIu64 " time%s",
+	       text_bytes(t->backed_bytes, backed), t->slabs_refused,
+	       t->slabs_refused == 1 ? "" : "s");
+}
+
 static void text_tiers_of(const struct page *p)
 {
 	char used[TEXT_ROOM], limit[TEXT_ROOM];
@@ -108,9 +120,10 @@ static void text_tiers_of(const struct page *p)
 			continue;
 		printf("%-5s", tier_kind_name(i));
 		text_bar(t);
-		printf(" %s of %s, %" PRIu64 " wait for room\n",
-		       text_bytes(t->reserved_bytes, used), text_bytes(t->limit_bytes, limit),
-		       t->queue_waiters);
+		printf(" %s of %s, %" PRIu64 " wait for room", text_bytes(t->reserved_bytes, used),
+		       text_bytes(t->limit_bytes, limit), t->queue_waiters);
+		text_refused(t);
+		putchar('\n');
 	}
 }
 
