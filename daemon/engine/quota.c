@@ -190,10 +190,11 @@ static void ask(struct engine *e, struct request *q, bool lacking)
 	}
 }
 
-/* What stays in the pool whoever wants room there: small tensors never leave dram. */
+/* What stays in the pool, whoever wants room there, beside what is asked of the account: dram keeps
+ * small tensors, and what is above all that its nvme can take for sure. */
 static uint64_t stays_in(const struct engine *e, const struct account *a, uint8_t pool)
 {
-	return pool == e->dram ? a->small_bytes : 0;
+	return pool == e->dram ? quota_stays_in_dram(e, a, a->asked_bytes) : 0;
 }
 
 /* What all of the request could have of the pool, whatever others use of their guarantees. */
@@ -217,8 +218,8 @@ static int refuse(const struct engine *e, const struct account *a, uint8_t pool,
 	char name[128];
 
 	snprintf(text, room,
-		 "%s: %llu bytes of %s were asked for, %llu can be had for sure (%s.limit, and "
-		 "what is guaranteed to others)",
+		 "%s: %llu bytes of %s were asked for, %llu can be had for sure (%s.limit, what is "
+		 "guaranteed to others, and what of theirs can be nowhere else)",
 		 quota_text(e, a, name), (unsigned long long)asked, tier, (unsigned long long)most,
 		 tier);
 	return -EDQUOT;

@@ -126,6 +126,8 @@ int quota_admit(struct engine *e, const struct account *a, const struct quota_ch
 void quota_admitted(struct account *a, const struct quota_charge *c, bool large, bool in);
 /* The largest tensors of all accounts are looked for anew. */
 void quota_count_largest(struct engine *e);
+/* What dram has to hold of the account at least, beside `beside` bytes of it. */
+uint64_t quota_stays_in_dram(const struct engine *e, const struct account *a, uint64_t beside);
 /* What of dram tensors of the account could ever come and go in: beside its small ones. */
 uint64_t quota_dram_for_moves(const struct engine *e, const struct account *a);
 

@@ -34,13 +34,16 @@ static uint64_t for_moves(const struct engine *e, uint64_t largest_dram, uint64_
 	return e->nvme_first == DEVICE_NONE ? largest_dram : MAX(2 * largest_dram, largest);
 }
 
-/* What of the account dram has to hold at least. */
-static uint64_t needs_dram(const struct engine *e, const struct account *a, uint64_t more,
-			   uint64_t more_small)
+/* What of these bytes dram has to hold at least. */
+static uint64_t needs_dram(const struct engine *e, const struct account *a, uint64_t bytes,
+			   uint64_t small)
 {
-	uint64_t small = a->small_bytes + more_small;
+	return small + less(less(bytes, small), sure_nvme(e, a));
+}
 
-	return small + less(less(a->committed_bytes + more, small), sure_nvme(e, a));
+uint64_t quota_stays_in_dram(const struct engine *e, const struct account *a, uint64_t beside)
+{
+	return needs_dram(e, a, less(a->committed_bytes, beside), a->small_bytes);
 }
 
 static uint64_t needs_nvme(const struct engine *e, const struct account *a, uint64_t more)
@@ -69,7 +72,8 @@ static int admit_together(const struct engine *e, const struct account *a,
 		const struct account *b = &e->accounts[i];
 		uint64_t want = b == a ? c->want : 0;
 
-		dram += needs_dram(e, b, want, b == a && c->small ? c->charged : 0);
+		dram += needs_dram(e, b, b->committed_bytes + want,
+				   b->small_bytes + (b == a && c->small ? c->charged : 0));
 		nvme += needs_nvme(e, b, want);
 		largest = MAX(largest, b->largest_dram_bytes);
 	}

@@ -172,6 +172,34 @@ START_TEST(at_the_limit_below_it_stays_and_others_make_room)
 }
 END_TEST
 
+/* Of a 100 KiB go to nvme, so 300 stay in dram whoever wants them to go. */
+START_TEST(what_others_must_keep_in_dram_cannot_be_asked_for)
+{
+	static const struct engine_quota q[] = {
+		{ .name = "a",
+		  .tier = { [TIER_KIND_HBM] = FREE,
+			    [TIER_KIND_DRAM] = FREE,
+			    [TIER_KIND_NVME] = { 0, KIB(100) } } },
+	};
+	struct rig *r = open_rig(q, 1);
+	struct wire_handle a[4], b[3];
+
+	create(r, 0, KIB(100), a, 4);
+	create(r, 1, KIB(100), b, 3);
+	for (unsigned i = 0; i < 4; i++)
+		rig_use(r, 0, &a[i], 1, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	engine_acquire(r->world.engine, r->client[1].holder, 2, b, 3, PROTOCOL_PLACE_HOST,
+		       ACCESS_READ, NEVER, r->world.now_ns);
+	ck_assert(r->client[1].answered[2]);
+	ck_assert_int_eq(r->client[1].result[2], -EDQUOT);
+	ck_assert_ptr_nonnull(strstr(r->client[1].text[2], "307200 bytes of dram"));
+	/* What can be had is had, also by a, of its own. */
+	rig_use(r, 1, b, 2, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	rig_use(r, 0, a, 4, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(create_refuses_what_the_limits_never_hold)
 {
 	static const struct engine_quota q[] = {
@@ -440,6 +468,7 @@ UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
 	  whoever_has_left_holes_alone_by_its_pins_is_told, a_hint_at_the_limit_brings_nothing,
 	  more_than_the_limit_is_refused_at_once, at_the_limit_below_it_stays_and_others_make_room,
+	  what_others_must_keep_in_dram_cannot_be_asked_for,
 	  create_refuses_what_the_limits_never_hold,
 	  guarantees_beyond_the_tier_are_refused_with_figures,
 	  two_jobs_on_a_gpu_keep_what_each_is_guaranteed, who_is_below_its_guarantee_loses_nothing,
