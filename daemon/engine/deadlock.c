@@ -19,6 +19,7 @@
 #include "daemon/engine/pins.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/reclaim.h"
+#include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/slabs.h"
 
@@ -81,16 +82,64 @@ static bool moves_now(struct engine *e, const struct record *r)
 	return r->granted > 0 || (r->move != 0 && !move_failed(move_get(e, r->move)));
 }
 
+/* Who asks whether anything changes. */
+struct view {
+	struct engine *e;
+	const struct quota_demand *demand;
+	uint64_t since_ns; /* memory that was refused since then does not come */
+	bool all_wait;     /* pins are nobody's who could end them */
+};
+
+static bool may_leave(const struct view *v, uint8_t device, uint32_t tensor);
+
 /* Of what stands on the device: whether it may go, or stay behind, without any of those who wait.
  */
-static bool may_change(struct engine *e, const struct quota_demand *demand, uint8_t device,
-		       uint32_t tensor)
+static bool may_change(const struct view *v, uint8_t device, uint32_t tensor)
 {
-	const struct record *r = record_of(e, tensor);
+	const struct record *r = record_of(v->e, tensor);
 
-	if (moves_now(e, r) || record_held(e, r) || (r->flags & RECORD_BACKOFF) != 0)
+	if (moves_now(v->e, r) || record_held(v->e, r) || (r->flags & RECORD_BACKOFF) != 0)
 		return true;
-	return reclaim_eligible(e, device, tensor) && quota_yields(e, demand, tensor, device);
+	return may_leave(v, device, tensor);
+}
+
+/* Of dram, or its zone: whether anything that stands there may change. */
+static bool dram_may_change(const struct view *v, uint8_t dram)
+{
+	struct device *d = &v->e->devices[dram];
+	struct extent x;
+	bool more;
+
+	if (d->compacting > 0 || d->leaving_bytes > 0 || slabs_may_come(v->e, dram, v->since_ns))
+		return true;
+	for (more = extents_next(d->extents, EXTENT_NONE, &x); more;
+	     more = extents_next(d->extents, x.node, &x)) {
+		uint32_t holder;
+
+		if (x.owner == EXTENT_FREE || x.owner == OWNER_SLAB)
+			continue;
+		if ((!v->all_wait && is_held_outside(v->e, x.owner, &holder)) ||
+		    may_change(v, dram, x.owner))
+			return true;
+	}
+	return false;
+}
+
+/* To reclaim what stands on a GPU has a home in dram. It has none where dram is full of what cannot
+ * go itself: then only nvme is left. */
+static bool may_leave(const struct view *v, uint8_t device, uint32_t tensor)
+{
+	struct engine *e = v->e;
+	const struct record *r = record_of(e, tensor);
+	const struct device *d = &e->devices[dram_of(e, r)];
+
+	if (!reclaim_eligible(e, device, tensor) || !quota_yields(e, v->demand, tensor, device))
+		return false;
+	return device_kind(e, device) != TIER_KIND_HBM ||
+	       reclaim_needs_no_dram(e, tensor, device) ||
+	       replica_rounded(e, dram_of(e, r), r->bytes) <=
+		       extents_capacity(d->extents) - extents_used(d->extents) ||
+	       dram_may_change(v, dram_of(e, r));
 }
 
 /* The pin that was in the way when it was looked for last. */
@@ -124,6 +173,7 @@ static bool runs_outside(const struct engine *e, uint8_t device)
 static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_demand *demand,
 			   uint64_t since_ns)
 {
+	const struct view v = { .e = e, .demand = demand, .since_ns = since_ns };
 	struct device *d = &e->devices[device];
 	bool more, any = false;
 	struct extent x;
@@ -146,7 +196,7 @@ static bool is_held_inside(struct engine *e, uint8_t device, const struct quota_
 			return false;
 		}
 		any |= holder != 0;
-		if (may_change(e, demand, device, x.owner))
+		if (may_change(&v, device, x.owner))
 			return false;
 	}
 	return any;
@@ -326,6 +376,9 @@ static bool everybody_waits(const struct engine *e)
 static bool is_full_for_good(struct engine *e, const struct request *q)
 {
 	const struct quota_demand demand = { .account = quota_of_request(e, q), .whole = true };
+	const struct view v = {
+		.e = e, .demand = &demand, .since_ns = q->begin_ns, .all_wait = true
+	};
 	struct device *d = &e->devices[q->device];
 	bool more, any = false;
 	struct extent x;
@@ -338,7 +391,7 @@ static bool is_full_for_good(struct engine *e, const struct request *q)
 		if (x.owner == EXTENT_FREE || x.owner == OWNER_SLAB)
 			continue;
 		e->judge_looks++;
-		if (pins_any(e, x.owner) || may_change(e, &demand, q->device, x.owner))
+		if (pins_any(e, x.owner) || may_change(&v, q->device, x.owner))
 			return false;
 		any = true;
 	}

@@ -39,15 +39,20 @@ static bool nvme_has_room(const struct engine *e, uint32_t tensor)
 	return bytes >= need;
 }
 
-/* Whether there is a tier below that could take the bytes, or already has them. */
 bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device)
+{
+	/* Dram makes room, if it has none. */
+	return (device_kind(e, device) == TIER_KIND_HBM &&
+		(e->records[tensor].flags & RECORD_LARGE) == 0) ||
+	       reclaim_needs_no_dram(e, tensor, device);
+}
+
+bool reclaim_needs_no_dram(const struct engine *e, uint32_t tensor, uint8_t device)
 {
 	const struct record *r = &e->records[tensor];
 	uint8_t below = (uint8_t)(r->sources & ~(1u << device_kind(e, device)));
 
 	if (below != 0)
-		return true;
-	if (device_kind(e, device) == TIER_KIND_HBM && !(r->flags & RECORD_LARGE))
 		return true;
 	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL) &&
 	       quota_nvme_takes(e, tensor, ALIGN_UP(MAX(r->bytes, 1), GRANULE)) &&
@@ -66,29 +71,38 @@ bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
 	return reclaim_has_home(e, tensor, device) && !pins_any(e, tensor);
 }
 
-struct asked {
-	struct engine *e;
-	const struct quota_demand *demand;
-	uint8_t device;
-	uint64_t *count;
-};
-
-static bool policy_may_pick(const void *ctx, uint32_t tensor)
-{
-	const struct asked *asked = ctx;
-
-	++*asked->count;
-	return reclaim_eligible(asked->e, asked->device, tensor) &&
-	       quota_yields(asked->e, asked->demand, tensor, asked->device);
-}
-
 /* ---- picks ---- */
 
 struct picks {
 	struct policy_pick of[ENGINE_CLASSES][PICKS];
 	size_t count[ENGINE_CLASSES], next[ENGINE_CLASSES];
 	uint64_t asked;
+	/* A victim so large found no room in dram, its zone, or on nvme; UINT64_MAX: none did. */
+	uint64_t refused_bytes[2];
 };
+
+static uint64_t *refused_as(const struct engine *e, struct picks *p, uint32_t tensor)
+{
+	return &p->refused_bytes[(e->records[tensor].flags & RECORD_ZONED) != 0];
+}
+
+struct asked {
+	struct engine *e;
+	const struct quota_demand *demand;
+	uint8_t device;
+	struct picks *picks;
+};
+
+static bool policy_may_pick(const void *ctx, uint32_t tensor)
+{
+	const struct asked *asked = ctx;
+
+	asked->picks->asked++;
+	return reclaim_eligible(asked->e, asked->device, tensor) &&
+	       quota_yields(asked->e, asked->demand, tensor, asked->device) &&
+	       (asked->e->records[tensor].bytes < *refused_as(asked->e, asked->picks, tensor) ||
+		reclaim_needs_no_dram(asked->e, tensor, asked->device));
+}
 
 /* What bringing bytes back costs: from dram a copy, from nvme a read at the measured rate. */
 struct policy_cost reclaim_cost(const struct engine *e, uint8_t device)
@@ -119,7 +133,7 @@ static uint64_t *ask_all_at(struct engine *e, uint8_t device, const struct quota
 static void ask_policies(struct engine *e, uint8_t device, uint64_t bytes,
 			 const struct quota_demand *demand, bool brief, struct picks *ret)
 {
-	struct asked asked = { e, demand, device, &ret->asked };
+	struct asked asked = { e, demand, device, ret };
 	struct policy_query query = { .tier = device,
 				      .need_bytes = bytes,
 				      .now_ns = e->now_ns,
@@ -296,12 +310,15 @@ static int clean_for(struct engine *e, uint32_t tensor, const struct quota_deman
 	return rc;
 }
 
-/* One victim. Returns the bytes that came free at once; `*ret_begun`: something goes on. */
+/* One victim. Returns the bytes that came free at once; `*ret_begun`: something goes on;
+ * `*ret_refused`: there is no room for it below. */
 static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor,
-			    const struct quota_demand *demand, bool *ret_begun)
+			    const struct quota_demand *demand, bool *ret_begun, bool *ret_refused)
 {
 	uint64_t bytes = replica_rounded(e, device, record_of(e, tensor)->bytes);
 	int rc;
+
+	*ret_refused = false;
 
 	if (!reclaim_eligible(e, device, tensor)) {
 		stat_add(STAT(e, bad_picks), 1);
@@ -316,6 +333,7 @@ static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor,
 		return bytes;
 	if (rc == 0)
 		*ret_begun = true;
+	*ret_refused = rc == -ENOSPC;
 	return 0;
 }
 
@@ -327,18 +345,43 @@ static uint64_t leaving(const struct engine *e, uint8_t device, const struct quo
 	return demand->own ? demand->account->pool[d->pool].leaving_bytes : d->leaving_bytes;
 }
 
-/* Asks once, and takes what was picked. Returns what came free at once. */
+/* Asks once, and takes what was picked. Returns what came free at once; `*ret_again`: some were
+ * refused that were not before, and policies may have others. */
+static uint64_t take_picked(struct engine *e, uint8_t device, uint64_t goal,
+			    const struct quota_demand *demand, struct picks *picks, bool *ret_begun,
+			    bool *ret_again)
+{
+	uint64_t freed = 0;
+	uint32_t tensor;
+	bool refused;
+
+	*ret_again = false;
+	while (freed + leaving(e, device, demand) < goal &&
+	       (tensor = best_pick(picks)) != TENSOR_NONE) {
+		freed += take_victim(e, device, tensor, demand, ret_begun, &refused);
+		if (!refused || reclaim_needs_no_dram(e, tensor, device))
+			continue;
+		*refused_as(e, picks, tensor) =
+			MIN(*refused_as(e, picks, tensor), e->records[tensor].bytes);
+		*ret_again = true; /* it is not named again */
+	}
+	return freed;
+}
+
+/* Policies name as much as is wanted, and what of it finds no room below must not keep others from
+ * being named. Returns what came free at once. */
 static uint64_t take_picks(struct engine *e, uint8_t device, uint64_t goal,
 			   const struct quota_demand *demand, bool brief, bool *ret_begun)
 {
+	struct picks picks = { .refused_bytes = { UINT64_MAX, UINT64_MAX } };
 	uint64_t freed = 0;
-	struct picks picks;
-	uint32_t tensor;
+	bool again;
 
-	ask_policies(e, device, goal - leaving(e, device, demand), demand, brief, &picks);
-	while (freed + leaving(e, device, demand) < goal &&
-	       (tensor = best_pick(&picks)) != TENSOR_NONE)
-		freed += take_victim(e, device, tensor, demand, ret_begun);
+	do {
+		ask_policies(e, device, goal - freed - leaving(e, device, demand), demand, brief,
+			     &picks);
+		freed += take_picked(e, device, goal - freed, demand, &picks, ret_begun, &again);
+	} while (again && freed + leaving(e, device, demand) < goal);
 	if (freed + leaving(e, device, demand) < goal && !brief)
 		asked_all(e, device, demand, &picks);
 	return freed;

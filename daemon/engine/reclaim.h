@@ -12,6 +12,8 @@
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor);
 /* Whether there is a tier below that has room to take the tensor's bytes, or already has them. */
 bool reclaim_has_home(const struct engine *e, uint32_t tensor, uint8_t device);
+/* Whether that is so whatever becomes of dram. */
+bool reclaim_needs_no_dram(const struct engine *e, uint32_t tensor, uint8_t device);
 /* Whether room is wanted there now. */
 bool reclaim_presses(struct engine *e, uint8_t device);
 /* What it costs to bring bytes back that leave it. */

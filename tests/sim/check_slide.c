@@ -378,8 +378,78 @@ START_TEST(what_nothing_can_make_room_for_is_told)
 }
 END_TEST
 
+/* A GPU above 76 KiB of dram that are free, and 24 of nvme. */
+static struct rig *open_full_below(struct one all[14], struct one *rest)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1, OVERCOMMIT });
+
+	for (unsigned i = 0; i < 14; i++)
+		put(r, &all[i], KIB(100));
+	put(r, rest, KIB(36));
+	rig_settle(r, 200);
+	expect(r, rest);
+	return r;
+}
+
+/* The policy names the oldest, and that would be enough. */
+START_TEST(what_finds_no_room_below_a_gpu_keeps_no_other_from_going)
+{
+	struct one all[14], rest;
+	struct rig *r = open_full_below(all, &rest);
+	struct wire_handle gpu[3];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(gpu); i++) {
+		uint8_t access = i == 0 ? ACCESS_WRITE : ACCESS_READ;
+
+		gpu[i] = rig_create(r, 0, KIB(100));
+		rig_acquire(r, 0, 2, gpu[i], 0, access, ENGINE_NEVER);
+		ck_assert_int_eq(rig_wait(r, 0, 2, 200), 0);
+		rig_pin(r, 0, gpu[i], 0, access);
+		rig_unpin(r, 0, gpu[i], access);
+	}
+	ck_assert(rig_stands_at(r, gpu[0], 0));
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(what_finds_no_room_below_a_gpu_is_told)
+{
+	struct one all[14], rest;
+	struct rig *r = open_full_below(all, &rest);
+	struct wire_handle gpu[3];
+
+	rig_threads(r, 0, 1);
+	for (unsigned c = 1; c < RIG_CLIENTS; c++) {
+		engine_holder_die(r->world.engine, r->client[c].holder, r->world.now_ns);
+		r->client[c].holder = NULL;
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(gpu); i++) {
+		gpu[i] = rig_create(r, 0, KIB(100));
+		rig_acquire(r, 0, 2, gpu[i], 0, ACCESS_WRITE, ENGINE_NEVER);
+		if (i == 2)
+			break;
+		ck_assert_int_eq(rig_wait(r, 0, 2, 100), 0);
+		rig_pin(r, 0, gpu[i], 0, ACCESS_WRITE);
+		rig_unpin(r, 0, gpu[i], ACCESS_WRITE);
+	}
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -ENOSPC);
+	ck_assert_ptr_nonnull(strstr(r->client[0].text[2], "hbm0 has no room for it"));
+	/* Who pins some of it could make room. */
+	rig_pin(r, 0, gpu[0], 0, ACCESS_READ);
+	rig_acquire(r, 0, 2, gpu[2], 0, ACCESS_WRITE, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -EDEADLK);
+	rig_unpin(r, 0, gpu[0], ACCESS_READ);
+	drop(r, &rest);
+	rig_acquire(r, 0, 2, gpu[2], 0, ACCESS_WRITE, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), 0);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("slide", what_is_too_large_for_nvme_keeps_no_smaller_one_from_it,
-	  what_nothing_can_make_room_for_is_told, who_pins_the_pieces_while_nvme_is_full_is_told,
+	  what_nothing_can_make_room_for_is_told, what_finds_no_room_below_a_gpu_is_told,
+	  what_finds_no_room_below_a_gpu_keeps_no_other_from_going,
+	  who_pins_the_pieces_while_nvme_is_full_is_told,
 	  what_stands_between_holes_comes_down_over_its_own_place, only_pins_keep_holes_apart,
 	  whatever_is_free_can_be_had_in_one_piece,
 	  small_tensors_between_large_ones_keep_nobody_waiting,
