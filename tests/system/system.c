@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/system/leftovers.h"
 
 /* ---- files -------------------------------------------------------------------------------------
  */
@@ -36,6 +37,7 @@ static void log_print(const struct system *s)
 		fprintf(stderr, "  %s", line);
 	if (f)
 		fclose(f);
+	unlink(s->log); /* once is enough */
 }
 
 void system_fail(const struct system *s, const char *format, ...)
@@ -97,11 +99,8 @@ static void config_write(const struct system *s, const char *config)
 
 void system_prepare(struct system *s, const char *config)
 {
-	const char *base = getenv("TIERD_TEST_DIR");
-
 	*s = (struct system){ .notify_fd = -1 };
-	snprintf(s->directory, sizeof(s->directory), "%.40s/tierd-test-XXXXXX",
-		 base ? base : "/var/tmp");
+	leftovers_name(s->directory, sizeof(s->directory));
 	ck_assert_ptr_nonnull(mkdtemp(s->directory));
 	snprintf(s->config, sizeof(s->config), "%s/config.yaml", s->directory);
 	snprintf(s->socket, sizeof(s->socket), "%s/tierd.sock", s->directory);

@@ -12,9 +12,12 @@
 #define TIERD_TESTS_UNIT_H
 
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 static int unit_asked(const char *test, char *const *names)
 {
@@ -29,6 +32,18 @@ static int unit_asked(const char *test, char *const *names)
 /* Run before and after each test, in its process; see UNIT_MAIN_WITH. */
 static void (*unit_setup)(void), (*unit_teardown)(void);
 
+static pid_t unit_runner;
+
+/* Check gives a test a group of its own: whoever kills the runner with its group leaves it. */
+static void unit_end_with_runner(void)
+{
+	if (getpid() == unit_runner)
+		return; /* CK_FORK=no */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != unit_runner)
+		_exit(EXIT_FAILURE);
+}
+
 static int unit_run(const char *name, const TTest *const *tests, size_t n, char *const *names)
 {
 	Suite *suite = suite_create(name);
@@ -37,7 +52,9 @@ static int unit_run(const char *name, const TTest *const *tests, size_t n, char 
 	size_t added = 0;
 	int failed;
 
+	unit_runner = getpid();
 	tcase_set_timeout(tcase, 300);
+	tcase_add_checked_fixture(tcase, unit_end_with_runner, NULL);
 	if (unit_setup != NULL)
 		tcase_add_checked_fixture(tcase, unit_setup, unit_teardown);
 	for (size_t i = 0; i < n; i++)

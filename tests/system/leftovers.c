@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "tests/system/leftovers.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pid_t runner; /* the process that runs the tests, each in one of its own */
+
+static const char *base(void)
+{
+	const char *dir = getenv("TIERD_TEST_DIR");
+
+	return dir != NULL ? dir : "/var/tmp";
+}
+
+/* What this program's folders begin with. */
+static int prefix(char *ret, size_t room)
+{
+	return snprintf(ret, room, "tierd-test-%d-", (int)runner);
+}
+
+void leftovers_name(char *ret, size_t room)
+{
+	char name[32];
+
+	prefix(name, sizeof(name));
+	snprintf(ret, room, "%.36s/%sXXXXXX", base(), name);
+}
+
+static void print_log(const char *folder)
+{
+	char path[600], line[1024];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/log", folder);
+	f = fopen(path, "r");
+	if (f == NULL)
+		return;
+	fprintf(stderr, "%s:\n", path);
+	while (fgets(line, sizeof(line), f) != NULL)
+		fprintf(stderr, "  %s", line);
+	fclose(f);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	return remove(path);
+}
+
+static void look_at(const char *folder)
+{
+	print_log(folder);
+	if (getenv("TIERD_TEST_KEEP") != NULL)
+		fprintf(stderr, "a test that failed left %s\n", folder);
+	else if (nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0)
+		fprintf(stderr, "a test that failed left %s, and it stays: %m\n", folder);
+}
+
+static void look(void)
+{
+	char name[32], path[512];
+	const struct dirent *e;
+	int n = prefix(name, sizeof(name));
+	DIR *d;
+
+	/* A test that calls exit() is not the one. */
+	d = getpid() == runner ? opendir(base()) : NULL;
+	while (d != NULL && (e = readdir(d)) != NULL)
+		if (strncmp(e->d_name, name, (size_t)n) == 0) {
+			snprintf(path, sizeof(path), "%s/%s", base(), e->d_name);
+			look_at(path);
+		}
+	if (d != NULL)
+		closedir(d);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	runner = getpid();
+	atexit(look);
+}
