@@ -112,6 +112,22 @@ START_TEST(of_several_domains_it_looks_at_the_one_that_is_named)
 }
 END_TEST
 
+/* Who is let in to no domain does not take what the daemon has for what is missing. */
+START_TEST(a_daemon_that_refuses_has_its_space_all_the_same)
+{
+	system_start(s,
+		     PLAIN "domains: [{name: red, users: [4294967293], dram: 8MiB, nvme: 8MiB}]\n"
+			   "strangers: refuse\n");
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("warn", "daemon", "`strangers` are refused");
+	expect_line("ok", "nvme", "the daemon has");
+	ck_assert_ptr_null(strstr(tierctl_said, "direct I/O"));
+	ck_assert_ptr_null(strstr(tierctl_said, "socket         "));
+	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
 static int refused_call;
 
 static void refuse(void)
@@ -281,6 +297,7 @@ END_TEST
 UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
 	  of_several_domains_it_looks_at_the_one_that_is_named,
-	  io_uring_that_a_filter_refuses_fails, few_descriptors_are_said_before_they_are_missed,
+	  a_daemon_that_refuses_has_its_space_all_the_same, io_uring_that_a_filter_refuses_fails,
+	  few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
 	  sizes_that_are_not_there_fail, gpus_are_looked_at_as_they_will_be_used)

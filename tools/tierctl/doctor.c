@@ -105,9 +105,10 @@ static void daemon_of(struct doctor *d)
 	if (socket == NULL && d->configured)
 		socket = d->settings.socket;
 	rc = command_open(d->arguments, socket, &t);
+	d->served = rc != -ENOENT && rc != -ECONNREFUSED;
 	if (rc < 0) {
 		/* There need not be one, unless something of it was wanted. */
-		bool well = (rc == -ENOENT || rc == -ECONNREFUSED) && !d->arguments->domain;
+		bool well = !d->served && !d->arguments->domain;
 
 		doctor_say(d, well ? DOCTOR_OK : DOCTOR_WARN, "daemon",
 			   "a user that it serves, or root with --domain NAME", "none is asked: %s",
@@ -122,7 +123,6 @@ static void daemon_of(struct doctor *d)
 	}
 	page_read(admin_stats_page(t), &d->page);
 	tierd_close(t);
-	d->served = true;
 	doctor_say(d, DOCTOR_OK, "daemon", "",
 		   "serving domain %s, up %s; it chose:", d->page.domain,
 		   text_duration(d->page.uptime_ns, up));

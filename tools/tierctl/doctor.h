@@ -16,9 +16,9 @@ enum doctor_status { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
 struct doctor {
 	const struct arguments *arguments;
 	struct settings settings;
-	bool configured;  /* there is a configuration, and it is valid */
-	bool served;      /* a daemon answers: it has taken its memory and space already */
-	struct page page; /* of that one */
+	bool configured; /* there is a configuration, and it is valid */
+	bool served; /* a daemon is there, if only to refuse: it has its memory and space already */
+	struct page page; /* of that one, where it lets us in */
 	unsigned failed;
 };
 

@@ -108,13 +108,16 @@ void doctor_paths(struct doctor *d)
 {
 	const struct nvme_path *paths = d->settings.tiers.nvme.paths.items;
 
-	if (!d->configured || settings_nvme_options(&d->settings) == NULL) {
-		doctor_say(d, DOCTOR_OK, "nvme", "", "no path is configured");
-		return;
-	}
 	/* It has the space, and holds devices alone. */
 	if (d->served) {
-		doctor_say(d, DOCTOR_OK, "nvme", "", "the daemon has it: see what it chose, above");
+		doctor_say(d, DOCTOR_OK, "nvme", "",
+			   "what is configured the daemon has: see what it chose, above");
+		return;
+	}
+	if (!d->configured || settings_nvme_options(&d->settings) == NULL) {
+		doctor_say(d, DOCTOR_OK, "nvme", "", "%s",
+			   d->configured ? "no path is configured"
+					 : "no path is known without a configuration");
 		return;
 	}
 	for (size_t i = 0; i < d->settings.tiers.nvme.paths.count; i++) {
