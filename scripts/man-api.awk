@@ -10,16 +10,6 @@ function fail(what)
 	failed = 1
 }
 
-function plain(s, code)
-{
-	gsub(/\\/, "\\e", s)
-	gsub(/\^/, "\\(ha", s)
-	gsub(/~/, "\\(ti", s)
-	if (code)
-		gsub(/-/, "\\-", s)
-	return s
-}
-
 # `code`, calls, names of the header and of errors stand out.
 function inline(s,    out, found, code)
 {
@@ -156,7 +146,7 @@ function put_code(code,    n, i, lines)
 	while (n > 0 && lines[n] == "")
 		n--
 	for (i = 1; i <= n; i++)
-		put_line(plain(lines[i], 1))
+		put_line(plain(columns(lines[i]), 1))
 	print ".EE\n.RE"
 }
 

@@ -4,17 +4,6 @@
 # headings, paragraphs, lists of one level, indented and fenced blocks, tables, `code`, *emphasis*
 # and links. Variables: name, section, what, version, date, synopsis (lines joined by ";"), see.
 
-# Text that troff takes as it is. `code` says that a minus is a minus.
-function plain(s, code)
-{
-	gsub(/\\/, "\\e", s)
-	gsub(/\^/, "\\(ha", s)
-	gsub(/~/, "\\(ti", s)
-	if (code)
-		gsub(/-/, "\\-", s)
-	return s
-}
-
 # A link to a page that has a manual page names that, any other its file.
 function link(s,    text, to, page)
 {
@@ -164,7 +153,7 @@ function code_line(s)
 		print ""
 		blank--
 	}
-	put_line(plain(s, 1))
+	put_line(plain(columns(s), 1))
 }
 
 function head(    n, i, lines)
