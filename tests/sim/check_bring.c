@@ -39,9 +39,7 @@ static bool create(struct full *f, uint64_t bytes)
 
 static void acquire(struct full *f, const struct wire_handle *t, size_t n, uint8_t access)
 {
-	f->r->client[0].answered[1] = false;
-	engine_acquire(f->r->world.engine, f->r->client[0].holder, 1, t, n, HOST, access,
-		       ENGINE_NEVER, f->r->world.now_ns);
+	rig_acquire_all(f->r, 0, 1, t, n, HOST, access, ENGINE_NEVER);
 	ck_assert_int_eq(rig_wait(f->r, 0, 1, 3000), 0);
 }
 

@@ -11,15 +11,6 @@
 #define HOST  PROTOCOL_PLACE_HOST
 #define LARGE (WORLD_DRAM + WORLD_BLOCK)
 
-static void copy(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, bool in,
-		 uint64_t bytes, void *window)
-{
-	r->client[client].answered[id] = false;
-	engine_copy(r->world.engine, r->client[client].holder, id, t, in, 0, bytes, window,
-		    r->world.now_ns);
-	engine_check(r->world.engine);
-}
-
 /* A dirty tensor on hbm whose write-back takes every staging slot of its direction. */
 static void fill_staging(struct rig *r)
 {
@@ -28,7 +19,7 @@ static void fill_staging(struct rig *r)
 
 	memset(at, 1, 8 * WORLD_BLOCK);
 	rig_unpin(r, 0, t, ACCESS_WRITE);
-	engine_flush(r->world.engine, r->client[0].holder, 1, &t, 1, r->world.now_ns);
+	rig_flush_all(r, 0, 1, &t, 1);
 }
 
 START_TEST(a_cancelled_copy_leaves_the_old_bytes_or_the_new)
@@ -39,14 +30,14 @@ START_TEST(a_cancelled_copy_leaves_the_old_bytes_or_the_new)
 
 	memset(old, 'o', sizeof(old));
 	memset(new, 'n', sizeof(new));
-	copy(r, 1, 1, t, true, sizeof(old), old);
+	rig_copy(r, 1, 1, t, true, sizeof(old), old);
 	ck_assert_int_eq(rig_wait(r, 1, 1, 10), 0);
 	fill_staging(r);
-	copy(r, 1, 2, t, true, sizeof(new), new);
+	rig_copy(r, 1, 2, t, true, sizeof(new), new);
 	engine_cancel(r->world.engine, r->client[1].holder, 2, r->world.now_ns);
 	ck_assert_int_eq(r->client[1].result[2], -EINTR);
 	rig_settle(r, 10);
-	copy(r, 1, 3, t, false, sizeof(got), got);
+	rig_copy(r, 1, 3, t, false, sizeof(got), got);
 	ck_assert_int_eq(rig_wait(r, 1, 3, 10), 0);
 	ck_assert(memcmp(got, old, sizeof(got)) == 0 || memcmp(got, new, sizeof(got)) == 0);
 	rig_close(r);
@@ -65,7 +56,7 @@ static void copy_of_unfilled(uint64_t bytes, uint8_t place, bool in)
 	rig_acquire(r, 0, 1, t, place, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
 	ck_assert(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED);
-	copy(r, 1, 2, t, in, sizeof(window), window);
+	rig_copy(r, 1, 2, t, in, sizeof(window), window);
 	rc = rig_wait(r, 1, 2, 1000);
 	ck_assert(rc == 0 || rc == -EAGAIN);
 	if (rc == -EAGAIN) {
@@ -98,16 +89,16 @@ static void copy_beside_who_was_stopped(struct rig *r, struct wire_handle t, cha
 	at = rig_try(r, 0, t, 0, ACCESS_WRITE);
 	ck_assert_ptr_nonnull(at);
 	ck_assert(word0_flags(rig_word0(r, t)) & FLAG_UNFILLED);
-	copy(r, 1, 2, t, false, sizeof(window), window);
+	rig_copy(r, 1, 2, t, false, sizeof(window), window);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 1000), 0);
 	ck_assert_mem_eq(window, wanted, sizeof(window));
 	/* Who would overwrite some of it waits: the rest may still become the writer's. */
-	copy(r, 1, 3, t, true, sizeof(window), window);
+	rig_copy(r, 1, 3, t, true, sizeof(window), window);
 	ck_assert_int_eq(rig_wait(r, 1, 3, 100), RIG_UNANSWERED);
 	atomic_fetch_or(&r->client[0].pins[t.index], PIN_FILLED);
 	memset(at, 'n', WORLD_BLOCK);
 	ck_assert_int_eq(rig_wait(r, 1, 3, 100), -EAGAIN);
-	copy(r, 1, 2, t, false, sizeof(window), window);
+	rig_copy(r, 1, 2, t, false, sizeof(window), window);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 100), -EAGAIN);
 	rig_unpin(r, 0, t, ACCESS_WRITE);
 }
@@ -155,7 +146,7 @@ static void reading_begin(struct reading *x, uint8_t place)
 	ck_assert_int_eq(rig_wait(x->r, 0, 1, 10), 0);
 	x->at = rig_try(x->r, 0, x->t, place, ACCESS_WRITE);
 	ck_assert_ptr_nonnull(x->at);
-	copy(x->r, 1, 2, x->t, false, sizeof(x->window), x->window);
+	rig_copy(x->r, 1, 2, x->t, false, sizeof(x->window), x->window);
 	ck_assert_uint_eq(x->r->world.flying, 1);
 }
 
@@ -271,7 +262,7 @@ START_TEST(a_copy_that_is_cancelled_meanwhile_leaves_its_window_alone)
 	fill(&x);
 	rig_settle(x.r, 10);
 	ck_all(x.window, '?', RIG_FILLED);
-	copy(x.r, 1, 2, x.t, false, sizeof(x.window), x.window);
+	rig_copy(x.r, 1, 2, x.t, false, sizeof(x.window), x.window);
 	ck_assert_int_eq(rig_wait(x.r, 1, 2, 100), -EAGAIN);
 	rig_close(x.r);
 }
@@ -331,7 +322,7 @@ static void copy_past_failed(bool stored)
 	/* Also for who pins it: what he looks at are no bytes of the tensor. */
 	for (unsigned client = 0; client < 3; client += 2) {
 		memset(got, '?', sizeof(got));
-		copy(r, client, 2, t, false, sizeof(got), got);
+		rig_copy(r, client, 2, t, false, sizeof(got), got);
 		ck_assert_int_eq(rig_wait(r, client, 2, 100), 0);
 		ck_all(got, 'o', sizeof(got));
 	}
@@ -355,7 +346,7 @@ static void read_and(void (*event)(struct rig *r, struct wire_handle t), int res
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
 	struct wire_handle t = create_failed(r, true);
 
-	copy(r, 2, 2, t, false, sizeof(got), got);
+	rig_copy(r, 2, 2, t, false, sizeof(got), got);
 	ck_assert_uint_eq(r->world.flying, 1);
 	event(r, t);
 	world_turn(&r->world, 200 * NS_PER_MS);

@@ -31,17 +31,13 @@ static void hold(struct held *x, struct world_shape shape, unsigned clients, uns
 	x->n = UNITS / clients;
 	for (unsigned c = 0; c < clients; c++) {
 		rig_threads(x->r, c, threads);
-		for (unsigned i = 0; i < x->n; i++) {
-			x->t[c][i] = rig_create(x->r, c, UNIT);
-			rig_pin(x->r, c, x->t[c][i], GPU, ACCESS_WRITE);
-		}
+		rig_hold(x->r, c, c, UNIT, GPU, x->t[c], x->n);
 	}
 }
 
 static void let_go(struct held *x, unsigned client)
 {
-	for (unsigned i = 0; i < x->n; i++)
-		rig_unpin(x->r, client, x->t[client][i], ACCESS_WRITE);
+	rig_let_go(x->r, client, x->t[client], x->n);
 }
 
 static const struct world_shape one_gpu = { .hbm = 1, .nvme = 2 };
@@ -402,9 +398,7 @@ static void ask(struct rig *r, unsigned c, struct actor *a, struct wire_handle t
 			       [world_below(&r->world, TENSORS)];
 	a->waits = true;
 	a->waited_ms = 0;
-	r->client[c].answered[2] = false;
-	engine_acquire(r->world.engine, r->client[c].holder, 2, a->asked, a->n, a->place,
-		       ACCESS_READ, ENGINE_NEVER, r->world.now_ns);
+	rig_acquire_all(r, c, 2, a->asked, a->n, a->place, ACCESS_READ, ENGINE_NEVER);
 }
 
 /* Whoever is told of a deadlock can not be helped by anybody who holds something and does not wait.

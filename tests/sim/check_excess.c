@@ -31,39 +31,21 @@ static struct rig *open_rig(const struct engine_quota *quotas, unsigned n)
 	return r;
 }
 
-/* Units of `owner`, each pinned by `client`. */
-static void pin_units_at(struct rig *r, unsigned owner, unsigned client, struct wire_handle *t,
-			 size_t n, uint8_t place)
-{
-	for (size_t i = 0; i < n; i++) {
-		t[i] = rig_create(r, owner, UNIT);
-		rig_pin(r, client, t[i], place, ACCESS_WRITE);
-	}
-}
-
 static void pin_units(struct rig *r, unsigned owner, unsigned client, struct wire_handle *t,
 		      size_t n)
 {
-	pin_units_at(r, owner, client, t, n, GPU);
-}
-
-static void unpin_units(struct rig *r, unsigned client, const struct wire_handle *t, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		rig_unpin(r, client, t[i], ACCESS_WRITE);
+	rig_hold(r, owner, client, UNIT, GPU, t, n);
 }
 
 /* By request 2, together. */
 static void want_at(struct rig *r, unsigned client, unsigned units, uint8_t place,
-		    uint64_t deadline_ns)
+		    uint64_t timeout_ns)
 {
 	struct wire_handle t[16];
 
 	for (unsigned i = 0; i < units; i++)
 		t[i] = rig_create(r, client, UNIT);
-	r->client[client].answered[2] = false;
-	engine_acquire(r->world.engine, r->client[client].holder, 2, t, units, place, ACCESS_READ,
-		       deadline_ns, r->world.now_ns);
+	rig_acquire_all(r, client, 2, t, units, place, ACCESS_READ, timeout_ns);
 }
 
 static void want(struct rig *r, unsigned client, unsigned units)
@@ -117,11 +99,11 @@ START_TEST(who_lets_go_in_time_is_not)
 	pin_units(r, 0, 0, t, 12);
 	want(r, 1, 6);
 	ck_assert_int_eq(rig_wait(r, 1, 2, SOON), RIG_UNANSWERED);
-	unpin_units(r, 0, t, 4);
+	rig_let_go(r, 0, t, 4);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
 	rig_settle(r, 4 * PATIENCE);
 	expect_excesses(r, 0, 0, 0);
-	unpin_units(r, 0, t + 4, 8);
+	rig_let_go(r, 0, t + 4, 8);
 	rig_close(r);
 }
 END_TEST
@@ -134,12 +116,12 @@ START_TEST(each_wait_has_its_own_patience)
 
 	pin_units(r, 0, 0, t, 12);
 	for (unsigned round = 0; round < 4; round++) {
-		want_at(r, 1, 6, GPU, r->world.now_ns + SOON * NS_PER_MS);
+		want_at(r, 1, 6, GPU, SOON * NS_PER_MS);
 		ck_assert_int_eq(rig_wait(r, 1, 2, PATIENCE), -ETIMEDOUT);
 		rig_settle(r, SOON);
 	}
 	expect_excesses(r, 0, 0, 0);
-	unpin_units(r, 0, t, 12);
+	rig_let_go(r, 0, t, 12);
 	rig_close(r);
 }
 END_TEST
@@ -156,10 +138,10 @@ START_TEST(pins_on_what_is_anothers_are_the_pinners)
 	ck_assert_int_eq(rig_wait(r, 1, 2, LATE), RIG_UNANSWERED);
 	expect_excesses(r, 0, 0, 1);
 	ck_assert_ptr_nonnull(strstr(r->client[2].excess, "namespaces without a row"));
-	unpin_units(r, 2, b, 1);
+	rig_let_go(r, 2, b, 1);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
-	unpin_units(r, 2, b + 1, 7);
-	unpin_units(r, 0, a, 8);
+	rig_let_go(r, 2, b + 1, 7);
+	rig_let_go(r, 0, a, 8);
 	rig_close(r);
 }
 END_TEST
@@ -176,9 +158,9 @@ START_TEST(nobody_is_named_for_who_wants_more_than_is_his)
 	want(r, 1, 1);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 4 * PATIENCE), RIG_UNANSWERED);
 	expect_excesses(r, 0, 0, 0);
-	unpin_units(r, 1, b, 8);
+	rig_let_go(r, 1, b, 8);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
-	unpin_units(r, 0, a, 8);
+	rig_let_go(r, 0, a, 8);
 	rig_close(r);
 }
 END_TEST
@@ -197,9 +179,9 @@ START_TEST(who_is_above_its_limit_is_named_when_anybody_waits)
 	ck_assert_int_eq(rig_wait(r, 2, 2, LATE), RIG_UNANSWERED);
 	expect_excesses(r, 1, 0, 0);
 	ck_assert_ptr_nonnull(strstr(r->client[0].excess, "whose limit of 65536"));
-	unpin_units(r, 0, b, 12);
+	rig_let_go(r, 0, b, 12);
 	ck_assert_int_eq(rig_wait(r, 2, 2, 50), 0);
-	unpin_units(r, 0, a, 4);
+	rig_let_go(r, 0, a, 4);
 	rig_close(r);
 }
 END_TEST
@@ -222,10 +204,10 @@ START_TEST(the_one_that_holds_most_of_the_worst_is_named_first)
 	want(r, 1, 6);
 	ck_assert_int_eq(rig_wait(r, 1, 2, LATE), RIG_UNANSWERED);
 	expect_excesses(r, 0, 0, 1);
-	unpin_units(r, 2, c, 8);
+	rig_let_go(r, 2, c, 8);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
 	rig_unpin(r, 2, a[0], ACCESS_WRITE);
-	unpin_units(r, 0, a, 5);
+	rig_let_go(r, 0, a, 5);
 	rig_close(r);
 }
 END_TEST
@@ -247,12 +229,12 @@ START_TEST(clients_of_a_namespace_are_named_one_after_the_other)
 	engine_holder_stop(r->world.engine, r->client[0].holder);
 	ck_assert_int_eq(rig_wait(r, 1, 2, PATIENCE), RIG_UNANSWERED);
 	expect_excesses(r, 1, 0, 1);
-	unpin_units(r, 2, c, 5);
+	rig_let_go(r, 2, c, 5);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 2 * PATIENCE), RIG_UNANSWERED);
-	unpin_units(r, 0, a, 2);
+	rig_let_go(r, 0, a, 2);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
 	expect_excesses(r, 1, 0, 1);
-	unpin_units(r, 0, a + 2, 4);
+	rig_let_go(r, 0, a + 2, 4);
 	rig_close(r);
 }
 END_TEST
@@ -277,16 +259,16 @@ START_TEST(what_stays_anyhow_counts_for_nobody)
 		small[i] = rig_create(r, 0, 3584);
 		rig_pin(r, 0, small[i], HOST, ACCESS_WRITE);
 	}
-	pin_units_at(r, 1, 1, b, 5, HOST);
-	pin_units_at(r, 2, 2, c, 15, HOST);
+	rig_hold(r, 1, 1, UNIT, HOST, b, 5);
+	rig_hold(r, 2, 2, UNIT, HOST, c, 15);
 	want_at(r, 1, 9, HOST, NEVER);
 	ck_assert_int_eq(rig_wait(r, 1, 2, LATE), RIG_UNANSWERED);
 	expect_excesses(r, 0, 0, 1);
 	ck_assert_ptr_nonnull(strstr(r->client[2].excess, "245760 bytes of dram0"));
-	unpin_units(r, 2, c, 15);
+	rig_let_go(r, 2, c, 15);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 200), 0);
-	unpin_units(r, 0, small, 16);
-	unpin_units(r, 1, b, 5);
+	rig_let_go(r, 0, small, 16);
+	rig_let_go(r, 1, b, 5);
 	rig_close(r);
 }
 END_TEST
@@ -314,7 +296,7 @@ START_TEST(looks_take_a_small_part_of_the_time)
 	expect_excesses(r, 1, 0, 0);
 	/* Twenty times 5 ns a slot. */
 	ck_assert_uint_ge(r->world.engine->excess_rest_ns, 100 * ARRAY_SIZE(t) * ARRAY_SIZE(other));
-	unpin_units(r, 0, t, ARRAY_SIZE(t));
+	rig_let_go(r, 0, t, ARRAY_SIZE(t));
 	for (unsigned i = 0; i < ARRAY_SIZE(other); i++)
 		engine_holder_die(r->world.engine, other[i], r->world.now_ns);
 	ck_assert_int_eq(rig_wait(r, 1, 2, 50), 0);
@@ -368,9 +350,7 @@ static void actor_ask(struct rig *r, unsigned c, struct actor *a)
 	a->waits = true;
 	a->waited_ms = 0;
 	a->within = a->pins + n <= guarantee[c];
-	r->client[c].answered[2] = false;
-	engine_acquire(r->world.engine, r->client[c].holder, 2, t, n, GPU, ACCESS_READ, NEVER,
-		       r->world.now_ns);
+	rig_acquire_all(r, c, 2, t, n, GPU, ACCESS_READ, NEVER);
 }
 
 static void actor_act(struct rig *r, unsigned c, struct actor *a)

@@ -239,8 +239,7 @@ START_TEST(an_answer_is_short_however_many_clients_there_are)
 		rig_pin(r, 0, t[i], HOST, ACCESS_READ);
 	}
 	for (unsigned c = 1; c < RIG_CLIENTS; c++)
-		engine_acquire(r->world.engine, r->client[c].holder, 4, t, TENSORS, 0, ACCESS_READ,
-			       ENGINE_NEVER, r->world.now_ns);
+		rig_acquire_all(r, c, 4, t, TENSORS, 0, ACCESS_READ, ENGINE_NEVER);
 	bytes = engine_waits(r->world.engine, 0, first, sizeof(first), r->world.now_ns, &next);
 	ck_assert_uint_eq(bytes, first[0].bytes);
 	ck_assert_uint_ne(next, 0);

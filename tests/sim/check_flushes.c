@@ -13,19 +13,9 @@
 #define HOST PROTOCOL_PLACE_HOST
 #define LONG (12 * WORLD_BLOCK) /* takes several polls to write */
 
-static struct wire_handle written(struct rig *r, unsigned client, uint64_t bytes)
-{
-	struct wire_handle t = rig_create(r, client, bytes);
-
-	memset(rig_pin(r, client, t, HOST, ACCESS_WRITE), 'w', bytes);
-	rig_unpin(r, client, t, ACCESS_WRITE);
-	return t;
-}
-
 static void flush(struct rig *r, unsigned client, struct wire_handle t)
 {
-	r->client[client].answered[2] = false;
-	engine_flush(r->world.engine, r->client[client].holder, 2, &t, 1, r->world.now_ns);
+	rig_flush_all(r, client, 2, &t, 1);
 }
 
 /* A block a millisecond comes back, and polls between them. */
@@ -42,7 +32,7 @@ static int wait_slowly(struct rig *r, unsigned client, uint32_t id, unsigned ms)
 START_TEST(what_the_caller_reads_is_flushed_though_another_wants_it_elsewhere)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct wire_handle t = written(r, 0, LONG);
+	struct wire_handle t = rig_create_written(r, 0, LONG, HOST, 'w');
 
 	rig_pin(r, 0, t, HOST, ACCESS_READ);
 	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
@@ -60,7 +50,8 @@ END_TEST
 START_TEST(what_another_has_no_room_for_is_flushed)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct wire_handle all = rig_create(r, 0, WORLD_HBM), t = written(r, 0, LONG);
+	struct wire_handle all = rig_create(r, 0, WORLD_HBM),
+			   t = rig_create_written(r, 0, LONG, HOST, 'w');
 
 	rig_pin(r, 0, all, 0, ACCESS_READ);
 	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);
@@ -76,7 +67,7 @@ END_TEST
 START_TEST(a_flush_follows_what_was_taken_elsewhere)
 {
 	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct wire_handle t = written(r, 0, LONG);
+	struct wire_handle t = rig_create_written(r, 0, LONG, HOST, 'w');
 
 	rig_pin(r, 2, t, HOST, ACCESS_READ);
 	rig_acquire(r, 1, 1, t, 0, ACCESS_READ, ENGINE_NEVER);

@@ -21,26 +21,21 @@ static int acquire(struct rig *r, struct wire_handle t, uint8_t place, uint8_t a
 
 static int flush(struct rig *r, const struct wire_handle *t, size_t n)
 {
-	r->client[0].answered[2] = false;
-	engine_flush(r->world.engine, r->client[0].holder, 2, t, n, r->world.now_ns);
+	rig_flush_all(r, 0, 2, t, n);
 	return rig_wait(r, 0, 2, 500);
 }
 
 static int copy_out(struct rig *r, struct wire_handle t, char *to, uint64_t bytes)
 {
-	r->client[0].answered[3] = false;
-	engine_copy(r->world.engine, r->client[0].holder, 3, t, false, 0, bytes, to,
-		    r->world.now_ns);
+	rig_copy(r, 0, 3, t, false, bytes, to);
 	return rig_wait(r, 0, 3, 500);
 }
 
 /* Written at `place`, brought to the first GPU. */
 static struct wire_handle written(struct rig *r, uint8_t place, char with)
 {
-	struct wire_handle t = rig_create(r, 0, BYTES);
+	struct wire_handle t = rig_create_written(r, 0, BYTES, place, with);
 
-	memset(rig_pin(r, 0, t, place, ACCESS_WRITE), with, BYTES);
-	rig_unpin(r, 0, t, ACCESS_WRITE);
 	rig_pin(r, 0, t, 0, ACCESS_READ);
 	rig_unpin(r, 0, t, ACCESS_READ);
 	return t;
@@ -142,7 +137,7 @@ START_TEST(pins_on_a_lost_front_count_until_they_are_released)
 	rig_acquire(r, 0, 1, kept, HOST, ACCESS_READ, ENGINE_NEVER);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 100), RIG_UNANSWERED);
 	/* The copy below is not taken for one that stands above, however much room is wanted. */
-	engine_flush(r->world.engine, r->client[0].holder, 4, &kept, 1, r->world.now_ns);
+	rig_flush_all(r, 0, 4, &kept, 1);
 	rig_unpin(r, 1, kept, ACCESS_READ);
 	rig_unpin(r, 1, dirty, ACCESS_WRITE);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 100), 0);
@@ -207,9 +202,7 @@ static void copy_below_lost(struct rig *r, struct wire_handle t, char c)
 
 	ck_assert_int_eq(copy_out(r, t, got, sizeof(got)), 0);
 	ck_assert(rig_all_are(got, c, sizeof(got)));
-	r->client[1].answered[3] = false;
-	engine_copy(r->world.engine, r->client[1].holder, 3, t, false, 0, sizeof(got), got,
-		    r->world.now_ns);
+	rig_copy(r, 1, 3, t, false, sizeof(got), got);
 	ck_assert_int_eq(rig_wait(r, 1, 3, 100), 0);
 }
 
@@ -261,8 +254,7 @@ START_TEST(a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost)
 	ck_assert_int_eq(flush(r, &flushed, 1), 0);
 	rig_acquire(r, 0, 1, flushed, HOST, ACCESS_READ, ENGINE_NEVER);
 	rig_acquire(r, 0, 4, only, HOST, ACCESS_READ, ENGINE_NEVER);
-	r->client[0].answered[2] = false;
-	engine_flush(r->world.engine, r->client[0].holder, 2, &cleaned, 1, r->world.now_ns);
+	rig_flush_all(r, 0, 2, &cleaned, 1);
 	ck_assert_uint_gt(r->world.flying, 2);
 	world_lose(&r->world, 0);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 500), 0);

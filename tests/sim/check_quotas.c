@@ -188,8 +188,7 @@ START_TEST(what_others_must_keep_in_dram_cannot_be_asked_for)
 	create(r, 1, KIB(100), b, 3);
 	for (unsigned i = 0; i < 4; i++)
 		rig_use(r, 0, &a[i], 1, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
-	engine_acquire(r->world.engine, r->client[1].holder, 2, b, 3, PROTOCOL_PLACE_HOST,
-		       ACCESS_READ, NEVER, r->world.now_ns);
+	rig_acquire_all(r, 1, 2, b, 3, PROTOCOL_PLACE_HOST, ACCESS_READ, NEVER);
 	ck_assert(r->client[1].answered[2]);
 	ck_assert_int_eq(r->client[1].result[2], -EDQUOT);
 	ck_assert_ptr_nonnull(strstr(r->client[1].text[2], "307200 bytes of dram"));

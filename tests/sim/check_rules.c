@@ -443,9 +443,7 @@ START_TEST(what_small_tensors_leave_no_room_for_is_refused)
 		t[i] = rig_create(r, 0, WORLD_DRAM / 2 - WORLD_BLOCK);
 	rig_pin(r, 1, t[0], HOST, ACCESS_READ);
 	for (unsigned i = 0; i < 2; i++) {
-		r->client[0].answered[1] = false;
-		engine_acquire(r->world.engine, r->client[0].holder, 1, t, 2, HOST, ACCESS_READ,
-			       ENGINE_NEVER, r->world.now_ns);
+		rig_acquire_all(r, 0, 1, t, 2, HOST, ACCESS_READ, ENGINE_NEVER);
 		if (i == 0) {
 			ck_assert_int_eq(rig_wait(r, 0, 1, 1000), 0);
 			for (unsigned j = 0; j < 9; j++)
@@ -474,12 +472,10 @@ static void wait_behind_a_copy(bool flushes)
 	rig_acquire(r, 0, 1, batch[0], 0, ACCESS_READ, ENGINE_NEVER);
 	big = rig_create(r, 0, WORLD_DRAM / 2 + WORLD_BLOCK);
 	rig_acquire(r, 1, 1, big, HOST, ACCESS_READ, ENGINE_NEVER);
-	r->client[2].answered[1] = false;
-	engine_acquire(r->world.engine, r->client[2].holder, 1, batch, 2, HOST, ACCESS_READ,
-		       ENGINE_NEVER, r->world.now_ns);
+	rig_acquire_all(r, 2, 1, batch, 2, HOST, ACCESS_READ, ENGINE_NEVER);
 	/* A flush waits for the batch, and counts on no copy. */
 	if (flushes)
-		engine_flush(r->world.engine, r->client[0].holder, 2, batch, 1, r->world.now_ns);
+		rig_flush_all(r, 0, 2, batch, 1);
 	ck_assert(!r->client[1].answered[1] && !r->client[2].answered[1]);
 	ck_assert_int_eq(rig_wait(r, 1, 1, 1000), 0);
 	rig_unpin(r, 0, pinned, ACCESS_READ);
@@ -522,7 +518,7 @@ START_TEST(who_waits_for_staging_first_gets_all_it_needs_first)
 		at[i] = rig_pin(r, 0, t[i], 0, ACCESS_WRITE);
 		rig_unpin(r, 0, t[i], ACCESS_WRITE);
 	}
-	engine_flush(r->world.engine, r->client[0].holder, 1, t, 3, r->world.now_ns);
+	rig_flush_all(r, 0, 1, t, 3);
 	do {
 		for (unsigned i = 0; i < 3; i++)
 			seen[i] = reads_seen(r, at[i], seen[i]);

@@ -340,9 +340,7 @@ END_TEST
 
 static void acquire_two(struct rig *r, const struct wire_handle *two)
 {
-	r->client[0].answered[2] = false;
-	engine_acquire(r->world.engine, r->client[0].holder, 2, two, 2, HOST, ACCESS_READ,
-		       ENGINE_NEVER, r->world.now_ns);
+	rig_acquire_all(r, 0, 2, two, 2, HOST, ACCESS_READ, ENGINE_NEVER);
 }
 
 /* Overcommit has let in so much that 88 KiB of nvme are free, and 12 KiB of dram: none of those of

@@ -48,9 +48,7 @@ START_TEST(tensors_for_devices_stand_in_the_zone_and_others_do_not)
 	ck_assert_int_eq(create(r, WORLD_ZONE / 2, SPEC_DEVICE_COPY, &t[0]), 0);
 	ck_assert_int_eq(create(r, WORLD_ZONE / 2, 0, &t[1]), 0);
 	/* One batch of both: all or nothing, each in its part. */
-	r->client[0].answered[1] = false;
-	engine_acquire(r->world.engine, r->client[0].holder, 1, t, 2, HOST, ACCESS_READ,
-		       ENGINE_NEVER, r->world.now_ns);
+	rig_acquire_all(r, 0, 1, t, 2, HOST, ACCESS_READ, ENGINE_NEVER);
 	ck_assert_int_eq(rig_wait(r, 0, 1, 100), 0);
 	for (unsigned i = 0; i < 2; i++)
 		at[i] = rig_pin(r, 0, t[i], HOST, ACCESS_READ);

@@ -133,13 +133,19 @@ struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes)
 	return t;
 }
 
-struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c)
+struct wire_handle rig_create_written(struct rig *r, unsigned client, uint64_t bytes, uint8_t place,
+				      char c)
 {
-	struct wire_handle t = rig_create(r, client, RIG_FILLED);
+	struct wire_handle t = rig_create(r, client, bytes);
 
-	memset(rig_pin(r, client, t, PROTOCOL_PLACE_HOST, ACCESS_WRITE), c, RIG_FILLED);
+	memset(rig_pin(r, client, t, place, ACCESS_WRITE), c, bytes);
 	rig_unpin(r, client, t, ACCESS_WRITE);
 	return t;
+}
+
+struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c)
+{
+	return rig_create_written(r, client, RIG_FILLED, PROTOCOL_PLACE_HOST, c);
 }
 
 void rig_destroy(struct rig *r, unsigned client, struct wire_handle t)
@@ -160,15 +166,31 @@ void rig_hint(struct rig *r, unsigned client, struct wire_handle t, uint8_t plac
 	engine_check(r->world.engine);
 }
 
+void rig_flush_all(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		   size_t n)
+{
+	r->client[client].answered[id] = false;
+	engine_flush(r->world.engine, r->client[client].holder, id, t, n, r->world.now_ns);
+	engine_check(r->world.engine);
+}
+
 int rig_flush(struct rig *r, unsigned client, struct wire_handle t)
 {
-	r->client[client].answered[1] = false;
-	engine_flush(r->world.engine, r->client[client].holder, 1, &t, 1, r->world.now_ns);
+	rig_flush_all(r, client, 1, &t, 1);
 	return rig_wait(r, client, 1, 100);
 }
 
-void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
-		 uint8_t access, uint64_t timeout_ns)
+void rig_copy(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, bool in,
+	      uint64_t bytes, void *window)
+{
+	r->client[client].answered[id] = false;
+	engine_copy(r->world.engine, r->client[client].holder, id, t, in, 0, bytes, window,
+		    r->world.now_ns);
+	engine_check(r->world.engine);
+}
+
+void rig_acquire_all(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		     size_t n, uint8_t place, uint8_t access, uint64_t timeout_ns)
 {
 	struct rig_client *c = &r->client[client];
 	uint64_t deadline_ns = timeout_ns;
@@ -176,9 +198,15 @@ void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle
 	if (timeout_ns > 0 && timeout_ns != ENGINE_NEVER)
 		deadline_ns = r->world.now_ns + timeout_ns;
 	c->answered[id] = false;
-	engine_acquire(r->world.engine, c->holder, id, &t, 1, place, access, deadline_ns,
+	engine_acquire(r->world.engine, c->holder, id, t, n, place, access, deadline_ns,
 		       r->world.now_ns);
 	engine_check(r->world.engine);
+}
+
+void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
+		 uint8_t access, uint64_t timeout_ns)
+{
+	rig_acquire_all(r, client, id, &t, 1, place, access, timeout_ns);
 }
 
 int rig_wait(struct rig *r, unsigned client, uint32_t id, unsigned ms)
@@ -203,9 +231,7 @@ void rig_use(struct rig *r, unsigned client, const struct wire_handle *t, size_t
 {
 	struct rig_client *c = &r->client[client];
 
-	c->answered[1] = false;
-	engine_acquire(r->world.engine, c->holder, 1, t, n, place, access, ENGINE_NEVER,
-		       r->world.now_ns);
+	rig_acquire_all(r, client, 1, t, n, place, access, ENGINE_NEVER);
 	ASSERT(rig_wait(r, client, 1, 9000) == 0);
 	for (size_t i = 0; i < n; i++) {
 		if ((access & ACCESS_WRITE) != 0)
@@ -242,6 +268,21 @@ char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t plac
 void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access)
 {
 	atomic_fetch_sub(&r->client[client].pins[t.index], counts(access));
+}
+
+void rig_hold(struct rig *r, unsigned owner, unsigned client, uint64_t bytes, uint8_t place,
+	      struct wire_handle *ret, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		ret[i] = rig_create(r, owner, bytes);
+		rig_pin(r, client, ret[i], place, ACCESS_WRITE);
+	}
+}
+
+void rig_let_go(struct rig *r, unsigned client, const struct wire_handle *t, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		rig_unpin(r, client, t[i], ACCESS_WRITE);
 }
 
 void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,

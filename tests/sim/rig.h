@@ -47,22 +47,37 @@ void rig_rejoin(struct rig *r, unsigned client);
 struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
 /* So many threads of the client have acquired something; until it is told nobody knows. */
 void rig_threads(struct rig *r, unsigned client, unsigned threads);
-/* A tensor of RIG_FILLED bytes, all of them `c`, with its front in dram. */
+/* A tensor with these bytes, all of them `c`, and its front at the place; of RIG_FILLED, in dram.
+ */
+struct wire_handle rig_create_written(struct rig *r, unsigned client, uint64_t bytes, uint8_t place,
+				      char c);
 #define RIG_FILLED (4 * WORLD_BLOCK)
 struct wire_handle rig_create_filled(struct rig *r, unsigned client, char c);
 void rig_destroy(struct rig *r, unsigned client, struct wire_handle t);
 void rig_hint(struct rig *r, unsigned client, struct wire_handle t, uint8_t place);
 /* By request 1: its result, or RIG_UNANSWERED after 100 ms. */
 int rig_flush(struct rig *r, unsigned client, struct wire_handle t);
+/* Requests that rig_wait() waits for: a flush of several, a copy of the first `bytes`. */
+void rig_flush_all(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		   size_t n);
+void rig_copy(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, bool in,
+	      uint64_t bytes, void *window);
 /* For ever where `timeout_ns` is ENGINE_NEVER. */
 void rig_acquire(struct rig *r, unsigned client, uint32_t id, struct wire_handle t, uint8_t place,
 		 uint8_t access, uint64_t timeout_ns);
+/* The same of several, all or nothing. */
+void rig_acquire_all(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
+		     size_t n, uint8_t place, uint8_t access, uint64_t timeout_ns);
 /* By request 1: all of them are brought to the place, used, and let go. */
 void rig_use(struct rig *r, unsigned client, const struct wire_handle *t, size_t n, uint8_t place,
 	     uint8_t access);
 /* Acquires, waits and pins. Returns where the bytes are. */
 char *rig_pin(struct rig *r, unsigned client, struct wire_handle t, uint8_t place, uint8_t access);
 void rig_unpin(struct rig *r, unsigned client, struct wire_handle t, uint8_t access);
+/* New ones of `owner`, each pinned by `client` to write, and let go again. */
+void rig_hold(struct rig *r, unsigned owner, unsigned client, uint64_t bytes, uint8_t place,
+	      struct wire_handle *ret, size_t n);
+void rig_let_go(struct rig *r, unsigned client, const struct wire_handle *t, size_t n);
 /* As rig_acquire(), for a GPU's place, of several and without a deadline. */
 void rig_acquire_on(struct rig *r, unsigned client, uint32_t id, const struct wire_handle *t,
 		    size_t n, uint8_t place, uint8_t access);
