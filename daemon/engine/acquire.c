@@ -339,6 +339,7 @@ static void fail_own_pin(struct engine *e, struct request *q, const struct item 
 static void queue_again(struct engine *e, struct request *q)
 {
 	acquire_let_go(e, q);
+	q->denied = q->brings = false;
 	acquire_enter(q, REQUEST_QUEUED, &e->devices[q->device].queue);
 	look_at_queues(e);
 	e->poll_at_ns = MIN(e->poll_at_ns, e->now_ns + POLL_NS);

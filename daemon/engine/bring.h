@@ -9,8 +9,8 @@
 
 #include "daemon/engine/state.h"
 
-/* For the head of a queue for which nobody can make room: begins to bring one of its tensors, or to
- * make a hole for it. Returns whether anything moves. */
+/* For one of a queue for which nobody can make room, while no other's come so: begins to bring one
+ * of its tensors, or to make a hole for it. Returns whether anything moves. */
 bool bring_one(struct engine *e, struct request *q, uint8_t device);
 /* Whether the tensor is one of those: it stays until all have come. */
 bool bring_keeps(const struct engine *e, uint32_t tensor);

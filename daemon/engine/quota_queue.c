@@ -91,7 +91,7 @@ static bool look_beyond(struct look *l, struct request *q)
 	uint64_t over;
 
 	if (quota_limits(l->e, q, &over) != NULL)
-		return give_turn(l, q, TURN_OWN, 0);
+		return give_turn(l, q, TURN_OWN, l->leave);
 	if (l->head)
 		return change_own(l, q);
 	l->head = true;

@@ -511,7 +511,7 @@ void reclaim_own(struct engine *e, struct request *q, const struct account *own,
 	begin_to_look(e, device);
 	moving = reclaim(e, device, bytes, demand);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
-		moving = drop_wanted_shadow(e, q, device, &demand);
+		moving = drop_wanted_shadow(e, q, device, &demand) || bring_one(e, q, device);
 	asked_for(e, q, device, moving);
 }
 
