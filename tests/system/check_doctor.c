@@ -254,6 +254,15 @@ START_TEST(sizes_that_are_not_there_fail)
 	expect_line("fail", "memory", "to mend: a smaller tiers.dram.size");
 	expect_line("fail", "space", "bytes free");
 	system_stop(s);
+	/* What plays a GPU is host memory as well. */
+	system_prepare(s, "tensors: 4Ki\n"
+			  "tiers:\n"
+			  "  hbm: {backend: memory, size: 1TiB, devices: 4}\n"
+			  "  dram: {size: 16MiB}\n");
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "memory", "hbm and dram: 4194320 MiB are wanted");
+	expect_line("fail", "memory", "to mend: smaller sizes of tiers.hbm and tiers.dram");
+	system_stop(s);
 }
 END_TEST
 

@@ -21,6 +21,7 @@
 #include "tiers/dram.h"
 #include "tiers/hugepage.h"
 #include "tiers/limits.h"
+#include "tiers/memory.h"
 #include "tiers/topo.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/text.h"
@@ -43,11 +44,22 @@ uint64_t doctor_dram_bytes(const struct doctor *d)
 	return limits.total.bytes / 1000 * dram->size.permille;
 }
 
+/* Of the host memory that plays GPUs, what is taken at start. */
+static uint64_t played_bytes(const struct doctor *d)
+{
+	const struct memory_config *hbm = d->settings.tiers.hbm.config;
+
+	if (!d->configured ||
+	    settings_backend(TIER_KIND_HBM, &d->settings.tiers.hbm) != &memory_ops || hbm->slab > 0)
+		return 0;
+	return hbm->devices * MIN(hbm->size.bytes, UINT64_MAX / 64);
+}
+
+#define LARGER ", or a larger limit of the container (memory.max, --memory)"
+
 void doctor_memory(struct doctor *d)
 {
-	static const char mend[] = "a smaller tiers.dram.size, or a larger limit of the container "
-				   "(memory.max, --memory)";
-	uint64_t wanted = doctor_dram_bytes(d);
+	uint64_t played = played_bytes(d), wanted = doctor_dram_bytes(d) + played;
 	char total[TEXT_ROOM], available[TEXT_ROOM];
 	struct err err = ERR_INIT;
 	struct limits limits;
@@ -57,8 +69,12 @@ void doctor_memory(struct doctor *d)
 		return;
 	}
 	/* A daemon that serves has taken what it wants. */
-	if (wanted > 0 && !d->served && limits_check("dram", wanted, &err) < 0) {
-		doctor_say(d, DOCTOR_FAIL, "memory", mend, "%s", err.text);
+	if (wanted > 0 && !d->served &&
+	    limits_check(played > 0 ? "hbm and dram" : "dram", wanted, &err) < 0) {
+		doctor_say(d, DOCTOR_FAIL, "memory",
+			   played > 0 ? "smaller sizes of tiers.hbm and tiers.dram" LARGER
+				      : "a smaller tiers.dram.size" LARGER,
+			   "%s", err.text);
 		return;
 	}
 	doctor_say(d, DOCTOR_OK, "memory", "", "%s in all (%s), %s available (%s)",
