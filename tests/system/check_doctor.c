@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/vfs.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -266,6 +268,33 @@ START_TEST(sizes_that_are_not_there_fail)
 }
 END_TEST
 
+/* Each by itself has room in the folder, and the second by no other measure than the first. */
+START_TEST(paths_of_one_file_system_want_room_together)
+{
+	char config[512];
+	struct statfs fs;
+	uint64_t most;
+
+	system_prepare(s, PLAIN);
+	ck_assert_int_eq(statfs(s->nvme, &fs), 0);
+	most = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize / 100 * 60 / MIB(1);
+	system_stop(s);
+	snprintf(config, sizeof(config),
+		 "tensors: 4Ki\ntiers:\n  dram: {size: 16MiB}\n  nvme: {paths: [{path: @NVME@, "
+		 "size: %" PRIu64 "MiB}, {path: @NVME@, size: %" PRIu64 "MiB}]}\n",
+		 most, most);
+	system_prepare(s, config);
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("ok", "space", " are there");
+	expect_line("fail", "space", "of which paths before it on this file system want ");
+	system_stop(s);
+	system_prepare(s, "tensors: 4Ki\ntiers:\n  dram: {size: 16MiB}\n  nvme: {paths: [{path: "
+			  "@NVME@, size: 40%}, {path: @NVME@, size: 80%}]}\n");
+	ck_assert_int_eq(doctor(), 0);
+	system_stop(s);
+}
+END_TEST
+
 #ifdef HAVE_CUDA
 #define CUDA_CONFIG                                \
 	"tensors: 4Ki\n"                           \
@@ -309,4 +338,5 @@ UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  a_daemon_that_refuses_has_its_space_all_the_same, io_uring_that_a_filter_refuses_fails,
 	  few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
-	  sizes_that_are_not_there_fail, gpus_are_looked_at_as_they_will_be_used)
+	  sizes_that_are_not_there_fail, paths_of_one_file_system_want_room_together,
+	  gpus_are_looked_at_as_they_will_be_used)

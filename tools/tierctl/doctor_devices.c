@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #ifdef HAVE_CUDA
 #include "tiers/gpu_inside.h"
@@ -84,29 +87,70 @@ static void direct_of(struct doctor *d, const struct nvme_path *path)
 		nvme_file_close(&file);
 }
 
-static void space_of(struct doctor *d, const struct nvme_path *path)
+/* What paths want of their file systems: several may be of one, and none sees what others want. */
+struct wants {
+	unsigned n;
+	struct {
+		dev_t on;
+		uint64_t bytes;
+	} of[STATS_DEVICES]; /* no engine has more */
+};
+
+/* Whether it has room beside those before it, and what it wants is counted. */
+static int fits_beside(const struct nvme_path *path, const struct nvme_file *file, struct wants *w,
+		       struct err *err)
+{
+	uint64_t room, before = 0, bytes = file->bytes;
+	struct statfs fs;
+	struct stat st;
+
+	if (file->device || fstat(file->fd, &st) < 0 || fstatfs(file->fd, &fs) < 0 ||
+	    fs.f_blocks == 0)
+		return 0;
+	room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+	for (unsigned i = 0; i < w->n; i++)
+		before += w->of[i].on == st.st_dev ? w->of[i].bytes : 0;
+	if (path->size.permille > 0) /* of what those before leave */
+		bytes = (room - MIN(room, before)) / 1000 * path->size.permille;
+	ASSERT(w->n < STATS_DEVICES);
+	w->of[w->n].on = st.st_dev;
+	w->of[w->n++].bytes = bytes;
+	if (before + bytes <= room)
+		return 0;
+	return err_set(err, ENOSPC,
+		       "%s: size %" PRIu64 " wanted, %" PRIu64 " bytes free, of which paths before "
+		       "it on this file system want %" PRIu64,
+		       path->path, bytes, room, before);
+}
+
+static void space_of(struct doctor *d, const struct nvme_path *path, struct wants *w)
 {
 	const struct nvme_options *o = settings_nvme_options(&d->settings);
 	struct nvme_config config = { .path = *path, .options = *o };
 	struct err err = ERR_INIT;
 	struct nvme_file file;
 	char bytes[TEXT_ROOM];
+	int rc;
 
 	/* Of the space alone. */
 	config.options.direct = NVME_DIRECT_OFF;
-	if (nvme_file_probe(&config, &file, &err) < 0) {
+	rc = nvme_file_probe(&config, &file, &err);
+	if (rc == 0) {
+		rc = fits_beside(path, &file, w, &err);
+		nvme_file_close(&file);
+	}
+	if (rc < 0)
 		doctor_say(d, DOCTOR_FAIL, "space", "a smaller `size`, or room on the disk", "%s",
 			   err.text);
-		return;
-	}
-	doctor_say(d, DOCTOR_OK, "space", "", "%s: %s are there", path->path,
-		   text_bytes(file.bytes, bytes));
-	nvme_file_close(&file);
+	else
+		doctor_say(d, DOCTOR_OK, "space", "", "%s: %s are there", path->path,
+			   text_bytes(file.bytes, bytes));
 }
 
 void doctor_paths(struct doctor *d)
 {
 	const struct nvme_path *paths = d->settings.tiers.nvme.paths.items;
+	struct wants wants = { 0 };
 
 	/* It has the space, and holds devices alone. */
 	if (d->served) {
@@ -124,7 +168,7 @@ void doctor_paths(struct doctor *d)
 		if (!may_be_used(d, &paths[i]))
 			continue;
 		direct_of(d, &paths[i]);
-		space_of(d, &paths[i]);
+		space_of(d, &paths[i], &wants);
 	}
 }
 
