@@ -145,6 +145,13 @@ void gpu_refuse(struct gpu *g, struct xfer *x, int result, const char *why);
 int gpu_check_names(const struct gpu_config *config, struct err *err);
 /* Whether the device can do what the backend is built on: -ENOTSUP, with what it cannot. */
 int gpu_check_needs(const struct cuda *cuda, CUdevice device, const char *name, struct err *err);
+/* C. What the configuration's size and slab are on the device, before the size is rounded down to
+ * whole slabs; `name` is for what is wrong. */
+struct gpu_size {
+	uint64_t bytes, slab_bytes;
+};
+int gpu_decide_size(const struct gpu_config *config, const struct cuda *cuda, CUdevice device,
+		    const char *name, struct gpu_size *ret, struct err *err);
 /* C. The ordinals that the configuration means; returns how many, or -errno. */
 int gpu_choose(const struct gpu_config *config, const struct cuda *cuda, unsigned ret[GPUS_MAX],
 	       struct err *err);

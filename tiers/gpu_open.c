@@ -165,18 +165,19 @@ static int gpu_check_config(const void *config, struct err *err)
 	return gpu_check_names(c, err);
 }
 
-static int check_slab(const struct gpu *g, uint64_t slab, uint64_t bytes, struct err *err)
+static int check_slab(const struct cuda *cuda, CUdevice device, const char *name, uint64_t slab,
+		      uint64_t bytes, struct err *err)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = g->device },
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device },
 	};
 	size_t unit = 0;
-	int r = cuda_check(g->cuda,
-			   g->cuda->mem_get_allocation_granularity(
-				   &unit, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-			   err, "%s: cuMemGetAllocationGranularity", g->base.name);
+	int r = cuda_check(cuda,
+			   cuda->mem_get_allocation_granularity(&unit, &prop,
+								CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+			   err, "%s: cuMemGetAllocationGranularity", name);
 
 	if (r < 0)
 		return r;
@@ -184,43 +185,54 @@ static int check_slab(const struct gpu *g, uint64_t slab, uint64_t bytes, struct
 		return err_set(err, EINVAL,
 			       "%s: slab of %" PRIu64 " bytes: it must be a multiple of the "
 			       "device's %zu",
-			       g->base.name, slab, unit);
+			       name, slab, unit);
 	if (slab > bytes)
 		return err_set(err, EINVAL,
 			       "%s: size of %" PRIu64 " bytes: it must hold a slab of %" PRIu64,
-			       g->base.name, bytes, slab);
+			       name, bytes, slab);
 	if (bytes / slab > SLABS_MOST)
 		return err_set(err, EINVAL,
 			       "%s: size of %" PRIu64 " bytes: in slabs of %" PRIu64
 			       " bytes there may be %u of them",
-			       g->base.name, bytes, slab, SLABS_MOST);
+			       name, bytes, slab, SLABS_MOST);
 	return 0;
 }
 
-static int decide_size(struct gpu *g, struct err *err)
+int gpu_decide_size(const struct gpu_config *c, const struct cuda *cuda, CUdevice device,
+		    const char *name, struct gpu_size *ret, struct err *err)
 {
-	const struct gpu_config *c = g->config;
 	uint64_t bytes = c->size.bytes, slab;
 	size_t total = 0;
-	int r = cuda_check(g->cuda, g->cuda->device_total_mem(&total, g->device), err,
-			   "%s: cuDeviceTotalMem", g->base.name);
+	int r = cuda_check(cuda, cuda->device_total_mem(&total, device), err,
+			   "%s: cuDeviceTotalMem", name);
 
 	if (r < 0)
 		return r;
 	if (c->size.permille != 0)
 		bytes = total / 1000 * c->size.permille + total % 1000 * c->size.permille / 1000;
 	if (bytes > total)
-		return err_set(err, EINVAL, "%s: size of %" PRIu64 " bytes: the GPU has %zu",
-			       g->base.name, bytes, total);
+		return err_set(err, EINVAL, "%s: size of %" PRIu64 " bytes: the GPU has %zu", name,
+			       bytes, total);
 	slab = c->slab_bytes != 0 ? c->slab_bytes : gpu_slab_bytes(bytes);
-	r = check_slab(g, slab, bytes, err);
+	r = check_slab(cuda, device, name, slab, bytes, err);
+	if (r == 0)
+		*ret = (struct gpu_size){ bytes, slab };
+	return r;
+}
+
+static int take_size(struct gpu *g, struct err *err)
+{
+	struct gpu_size size;
+	int r = gpu_decide_size(g->config, g->cuda, g->device, g->base.name, &size, err);
+
 	if (r < 0)
 		return r;
-	if (bytes % slab != 0)
+	if (size.bytes % size.slab_bytes != 0)
 		log_info(TIER, "%s: %" PRIu64 " bytes are %" PRIu64 " slabs of %" PRIu64 " MiB",
-			 g->base.name, bytes, bytes / slab, slab >> 20);
-	g->base.bytes = bytes - bytes % slab;
-	g->base.slab_bytes = slab;
+			 g->base.name, size.bytes, size.bytes / size.slab_bytes,
+			 size.slab_bytes >> 20);
+	g->base.bytes = size.bytes - size.bytes % size.slab_bytes;
+	g->base.slab_bytes = size.slab_bytes;
 	return 0;
 }
 
@@ -411,7 +423,7 @@ static int open_device(struct gpu *g, struct err *err)
 	int r = find_device(g, err);
 
 	if (r == 0)
-		r = decide_size(g, err);
+		r = take_size(g, err);
 	if (r == 0)
 		r = make_slabs(g, err);
 	if (r == 0)

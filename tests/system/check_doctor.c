@@ -328,6 +328,10 @@ START_TEST(gpus_are_looked_at_as_they_will_be_used)
 	expect_line("ok", "gpu", "exports its memory by descriptor");
 	doctor_of_gpus(1, ", devices: [5]");
 	expect_line("fail", "cuda", "there is no GPU '5'");
+	setenv("FAKE_CUDA_BYTES", "33554432", 1);
+	doctor_of_gpus(1, "");
+	expect_line("fail", "gpu", "size of 67108864 bytes: the GPU has 33554432");
+	expect_line("fail", "gpu", "to mend: another tiers.hbm.size");
 #endif
 }
 END_TEST

@@ -187,10 +187,12 @@ static const struct gpu_config *gpus_wanted(const struct doctor *d)
 	return d->settings.tiers.hbm.config;
 }
 
-static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal, bool wanted)
+static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal,
+		    const struct gpu_config *wanted)
 {
 	char name[96] = "?", bytes[TEXT_ROOM];
 	struct err err = ERR_INIT;
+	struct gpu_size size;
 	CUdevice device;
 	size_t total = 0;
 	int rc = cuda_check(cuda, cuda->device_get(&device, (int)ordinal), &err, "cuDeviceGet");
@@ -203,9 +205,13 @@ static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal,
 				"cuDeviceTotalMem");
 	if (rc == 0)
 		rc = gpu_check_needs(cuda, device, name, &err);
-	if (rc < 0)
-		doctor_say(d, wanted ? DOCTOR_FAIL : DOCTOR_WARN, "gpu", mend_cuda, "%u: %s",
+	if (rc == 0 && wanted != NULL &&
+	    gpu_decide_size(wanted, cuda, device, "hbm", &size, &err) < 0)
+		doctor_say(d, DOCTOR_FAIL, "gpu", "another tiers.hbm.size or slab", "%u: %s",
 			   ordinal, err.text);
+	else if (rc < 0)
+		doctor_say(d, wanted != NULL ? DOCTOR_FAIL : DOCTOR_WARN, "gpu", mend_cuda,
+			   "%u: %s", ordinal, err.text);
 	else
 		doctor_say(d, DOCTOR_OK, "gpu", "", "%u: %s, %s, exports its memory by descriptor",
 			   ordinal, name, text_bytes(total, bytes));
@@ -231,7 +237,7 @@ void doctor_cuda(struct doctor *d)
 		   cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, n,
 		   wanted != NULL ? " of the configuration" : "; none is configured");
 	for (int i = 0; i < n; i++)
-		one_gpu(d, cuda, ordinals[i], wanted != NULL);
+		one_gpu(d, cuda, ordinals[i], wanted);
 }
 
 #else
