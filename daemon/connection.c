@@ -313,6 +313,22 @@ static bool request_begin(struct connection *c, uint32_t id)
 	return true;
 }
 
+void connection_hold(struct connection *c, const struct sq_entry *entry)
+{
+	ASSERT(!c->holds && connection_is_outstanding(c, entry->id));
+	c->holds = true;
+	c->held = *entry;
+}
+
+/* It is as new: what is in its payload is looked at once more. */
+static void serve_held(struct connection *c, uint64_t now_ns)
+{
+	if (!c->holds || c->state != CONNECTION_SERVING || engine_ends(c->domain->engine))
+		return;
+	c->holds = false;
+	request_handle(c, &c->held, now_ns);
+}
+
 unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns)
 {
 	struct control_header *h = control_of(c);
@@ -322,7 +338,8 @@ unsigned connection_serve(struct connection *c, unsigned budget, uint64_t now_ns
 
 	/* Entries differ: one may create 800 tensors. The others wait for one of those, not for 64.
 	 */
-	while (taken < budget && c->state == CONNECTION_SERVING &&
+	serve_held(c, now_ns);
+	while (taken < budget && c->state == CONNECTION_SERVING && !c->holds &&
 	       (taken == 0 || clock_now_ns() < end_ns)) {
 		int rc = ring_take(part_of(c, c->layout.sq), SQ_ENTRIES, &h->sq_tail, &c->sq_head,
 				   &entry);
@@ -371,7 +388,7 @@ bool connection_pending(const struct connection *c, bool logs)
 {
 	if (c->state != CONNECTION_SERVING)
 		return false;
-	if (c->broken[0] != '\0' ||
+	if (c->broken[0] != '\0' || c->holds ||
 	    atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) != c->sq_head)
 		return true;
 	return logs && uses_pending(&c->uses);

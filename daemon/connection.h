@@ -52,6 +52,8 @@ struct connection {
 	uint32_t sq_head, cq_tail; /* private: the shared ones are for the client */
 	bool completed;            /* since the last connection_wake() */
 	uint64_t outstanding[SQ_ENTRIES / 64];
+	bool holds; /* an entry that waits until others' ends have made room; no other is served */
+	struct sq_entry held;
 	struct uses uses;
 	struct notices notices;
 	char broken[96]; /* the rule that it broke, "": none; it is dropped in the next turn */
@@ -103,6 +105,8 @@ void connection_send_notices(struct connection *c);
 /* The answer of request `id`, which must be outstanding. */
 void connection_complete(struct connection *c, uint32_t id, int result, uint64_t value,
 			 uint32_t payload_bytes, const char *text);
+/* The entry is handled again when what ended jobs left behind has gone. */
+void connection_hold(struct connection *c, const struct sq_entry *entry);
 bool connection_is_outstanding(const struct connection *c, uint32_t id);
 
 #endif

@@ -245,7 +245,10 @@ static int request_create(struct ring_request *r, struct err *err)
 
 	if (rc == 0)
 		r->answer_bytes = r->count * sizeof(*handles);
-	return rc;
+	if (rc != -EAGAIN)
+		return rc;
+	connection_hold(r->c, &r->entry);
+	return REQUEST_LATER;
 }
 
 static int request_lookup(struct ring_request *r, struct err *err)

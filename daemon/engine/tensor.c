@@ -187,19 +187,18 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 }
 
 static void destroy_one(struct engine *e, uint32_t tensor);
-static bool finish_ends(struct engine *e);
 
-/* Bytes and an index. What the dead leave behind is in nobody's way. */
+/* Bytes and an index. What the dead leave behind is in nobody's way, but it may be so much that it
+ * has to go turn by turn. */
 static int take_room(struct engine *e, const struct holder *h, const struct engine_spec *s,
 		     uint64_t bytes, uint32_t *ret_tensor, struct err *err)
 {
-	int rc;
+	int rc = admission_check(e, h, s, bytes, err);
 
-	do {
-		rc = admission_check(e, h, s, bytes, err);
-		if (rc == 0)
-			rc = take_index(e, ret_tensor, err);
-	} while ((rc == -ENOSPC || rc == -EDQUOT) && finish_ends(e));
+	if (rc == 0)
+		rc = take_index(e, ret_tensor, err);
+	if ((rc == -ENOSPC || rc == -EDQUOT) && engine_ends(e))
+		return err_set(err, EAGAIN, "what ended jobs left behind is going yet");
 	return rc;
 }
 
@@ -338,30 +337,24 @@ int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire
 	return rc;
 }
 
-static bool destroy_list(struct engine *e, uint32_t *first, size_t most)
+bool tensor_destroy_some(struct engine *e, uint32_t *first)
 {
-	while (*first != TENSOR_NONE && most-- > 0)
+	for (unsigned i = 0; i < DESTROYS_A_TURN && *first != TENSOR_NONE; i++)
 		destroy_one(e, *first);
 	return *first == TENSOR_NONE;
 }
 
-bool tensor_destroy_some(struct engine *e, uint32_t *first)
+bool engine_ends(const struct engine *e)
 {
-	return destroy_list(e, first, DESTROYS_A_TURN);
-}
-
-/* Ends that go on turn by turn go to the end now. Returns whether there were any. */
-static bool finish_ends(struct engine *e)
-{
-	uint64_t before = e->committed_bytes;
-	struct list *it;
+	const struct list *it;
 
 	list_for_each (it, &e->tombstones)
-		destroy_list(e, &list_entry(it, struct holder, link)->first, SIZE_MAX);
+		if (list_entry(it, struct holder, link)->first != TENSOR_NONE)
+			return true;
 	for (uint32_t i = 0; i < e->name_space_count; i++)
 		if (e->name_spaces[i].used && e->name_spaces[i].ending)
-			destroy_list(e, &e->name_spaces[i].first, SIZE_MAX);
-	return e->committed_bytes < before;
+			return true;
+	return false;
 }
 
 uint64_t doomed_due(const struct engine *e)
@@ -390,16 +383,19 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 {
 	struct name_space *ns;
 	uint32_t free_slot = e->name_space_count;
+	bool another = true;
 
 	ASSERT(bytes > 0 && bytes <= PROTOCOL_NAME_MAX);
 	for (uint32_t i = 0; i < e->name_space_count; i++) {
 		ns = &e->name_spaces[i];
 		if (ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0) {
-			/* Nobody finds half of what lingered too long. */
-			if (ns->ending)
-				ns->ending = !destroy_list(e, &ns->first, SIZE_MAX);
-			*ret = (uint16_t)i;
-			return 0;
+			another = false;
+			/* Nobody finds half of what lingered too long: that goes turn by turn,
+			 * beside a new one of the name. */
+			if (!ns->ending) {
+				*ret = (uint16_t)i;
+				return 0;
+			}
 		}
 		if (!ns->used)
 			free_slot = i;
@@ -418,7 +414,8 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 	memcpy(ns->name, name, bytes);
 	ns->account = quota_find(e, name, bytes);
 	/* Anything in the arenas may be somebody else's from now on. */
-	e->shared_domain |= e->name_spaces_ever++ > 0;
+	if (another)
+		e->shared_domain |= e->name_spaces_ever++ > 0;
 	*ret = (uint16_t)free_slot;
 	return 0;
 }

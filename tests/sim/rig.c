@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/rig.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,8 +129,12 @@ struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes)
 	struct wire_handle t;
 	struct err err = ERR_INIT;
 
-	ASSERT(engine_create_tensors(r->world.engine, r->client[client].holder, &spec, 1, &t,
-				     r->world.now_ns, &err) == 0);
+	int rc;
+
+	while ((rc = engine_create_tensors(r->world.engine, r->client[client].holder, &spec, 1, &t,
+					   r->world.now_ns, &err)) == -EAGAIN)
+		world_turn(&r->world, NS_PER_MS);
+	ASSERT(rc == 0);
 	return t;
 }
 

@@ -159,7 +159,7 @@ static void do_create(struct stepper *s, struct client *c)
 	}
 	if (engine_create_tensors(s->world.engine, c->holder, &spec, 1, &m->handle, s->world.now_ns,
 				  &err) < 0) {
-		ASSERT(err.code == -ENOSPC ||
+		ASSERT(err.code == -ENOSPC || err.code == -EAGAIN ||
 		       (err.code == -ENOMEM && s->trouble->memory.no_memory > 0) ||
 		       (err.code == -EDQUOT && s->trouble->shape.quota_count > 0));
 		return;

@@ -117,6 +117,25 @@ START_TEST(tiny_tensors_cost_little_and_are_all_listed)
 }
 END_TEST
 
+/* They go some a turn, and who has no room before waits for that alone. */
+START_TEST(who_comes_after_very_many_gets_their_room)
+{
+	unsigned n = many(MOST);
+
+	begin(many(640));
+	make_all(n, 16);
+	for (unsigned job = 0; job < 3; job++) {
+		tierd_close(t);
+		connect_as(job % 2 ? "job" : "other");
+		make_all(n, 16);
+		fill(h[n - 1], TIERD_HOST, (int)job + 1);
+		expect(h[n - 1], TIERD_HOST, (int)job + 1);
+	}
+	destroy_all(n);
+	end();
+}
+END_TEST
+
 /* Pages of one tensor each: what they take of nvme is what they have. */
 START_TEST(tensors_of_a_page_are_packed_and_come_back)
 {
@@ -138,4 +157,4 @@ START_TEST(tensors_of_a_page_are_packed_and_come_back)
 END_TEST
 
 UNIT_MAIN("many", tiny_tensors_cost_little_and_are_all_listed,
-	  tensors_of_a_page_are_packed_and_come_back)
+	  who_comes_after_very_many_gets_their_room, tensors_of_a_page_are_packed_and_come_back)

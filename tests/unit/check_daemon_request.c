@@ -217,6 +217,32 @@ START_TEST(a_good_spec_arrives_whole)
 }
 END_TEST
 
+/* Its later entries stand behind it. */
+START_TEST(what_has_no_room_before_ended_jobs_are_gone_waits_for_that)
+{
+	struct sq_entry behind = { .id = 9, .opcode = OP_STEP };
+	struct cq_entry c;
+
+	start();
+	spec_put();
+	fake_engine.ends = true;
+	wire_submit(&wire, &create_one);
+	wire_submit(&wire, &behind);
+	rig_run(&rig);
+	ck_assert_uint_eq(fake_engine.calls, 1);
+	ck_assert(!wire_poll(&wire, &c));
+	fake_engine.ends = false;
+	rig_run(&rig);
+	ck_assert(wire_poll(&wire, &c));
+	ck_assert_uint_eq(c.id, create_one.id);
+	ck_assert_int_eq(c.result, 0);
+	ck_assert(wire_poll(&wire, &c));
+	ck_assert_uint_eq(c.id, behind.id);
+	ck_assert_str_eq(fake_engine.name, "alpha");
+	stop();
+}
+END_TEST
+
 START_TEST(spoilt_specs_are_refused)
 {
 	struct sq_entry e = create_one;
@@ -415,7 +441,8 @@ UNIT_MAIN("daemon_request", every_opcode_has_a_row_and_no_other_number_has,
 	  counts_must_be_those_of_the_payload, handles_arrive_whole,
 	  a_full_slot_of_handles_is_taken, names_are_checked,
 	  an_engine_error_comes_with_its_sentence_and_without_payload, a_good_spec_arrives_whole,
-	  spoilt_specs_are_refused, access_must_be_a_combination_that_means_something,
+	  what_has_no_room_before_ended_jobs_are_gone_waits_for_that, spoilt_specs_are_refused,
+	  access_must_be_a_combination_that_means_something,
 	  timeouts_become_deadlines_without_wrapping, copies_stay_inside_their_window,
 	  answers_end_where_the_slot_ends, cancel_reaches_the_engine_only_for_what_is_outstanding,
 	  an_id_out_of_range_drops_the_client, an_id_that_is_still_out_drops_the_client,

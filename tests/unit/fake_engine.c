@@ -75,11 +75,18 @@ int engine_create_tensors(struct engine *e, struct holder *h, const struct engin
 			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err)
 {
 	called(e, "create", h, n, NULL);
+	if (e->ends)
+		return err_set(err, EAGAIN, "others are ending");
 	e->spec = specs[0];
 	name_keep(e, specs[0].name, specs[0].name_bytes);
 	for (size_t i = 0; i < n; i++)
 		ret[i] = (struct wire_handle){ (uint32_t)i, 7 };
 	return 0;
+}
+
+bool engine_ends(const struct engine *e)
+{
+	return e->ends;
 }
 
 int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,

@@ -37,6 +37,7 @@ struct engine {
 	unsigned deferred; /* calls of engine_deferred() */
 	unsigned uses;
 	uint32_t use_index;
+	bool ends;      /* create has no room before it is false */
 	bool hold_gone; /* holder_gone does not come by itself */
 };
 
