@@ -266,19 +266,33 @@ static bool is_operator(const struct connection *c, const struct hello_request *
 	       memcmp(hello->name_space, HELLO_OPERATOR_NAME_SPACE, hello->name_space_bytes) == 0;
 }
 
+/* A domain's users must not keep those of others out by connecting: of half of all places each is
+ * sure of an equal part. */
+static uint64_t kept_for_others(const struct server *s, const struct server_domain *domain)
+{
+	const uint64_t most = s->params.connections_max - server_kept(s->params.connections_max);
+	const uint64_t sure = MIN(s->params.clients_max, most) / (2ull * s->params.domain_count);
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < s->params.domain_count; i++) {
+		const struct server_domain *d = s->params.domains[i];
+
+		n += d != domain && sure > d->clients ? sure - d->clients : 0;
+	}
+	return n;
+}
+
 static int caps_check(const struct server *s, const struct connection *c, bool looks,
 		      struct err *err)
 {
 	uint64_t more = looks ? SERVER_OPERATORS : 0;
 	uint64_t max = s->params.clients_max, per_uid = s->params.clients_per_uid_max;
+	uint64_t kept = looks ? 0 : kept_for_others(s, c->domain);
 
-	if (c->refused && !looks)
-		return err_set(err, EMFILE,
-			       "the daemon has no descriptors left for another client");
-	if (s->clients >= max + more)
+	if (s->clients + kept >= max + more)
 		return err_set(err, EUSERS,
-			       "%llu clients are connected, max_clients allows no more",
-			       (unsigned long long)max);
+			       "%u clients are connected, max_clients allows no more%s", s->clients,
+			       kept > 0 ? " but of other domains" : "");
 	if (clients_of(s, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
@@ -290,10 +304,11 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 static int hello_accept(struct server *s, struct connection *c, const struct hello_request *hello,
 			struct err *err)
 {
+	bool looks = is_operator(c, hello);
 	int rc = greet_judge(hello, err);
 
-	if (rc == 0)
-		rc = caps_check(s, c, is_operator(c, hello), err);
+	if (rc == 0 && c->refused && !looks)
+		rc = err_set(err, EMFILE, "the daemon has no descriptors left for another client");
 	if (rc < 0)
 		return rc;
 	c->domain = s->params.domain_of(s->params.ctx, c->uid, hello->domain, err);
@@ -301,7 +316,9 @@ static int hello_accept(struct server *s, struct connection *c, const struct hel
 		return err->code;
 	if (c->domain->cut_off)
 		return err_set(err, EIO, "%s", c->domain->cut_off);
-	rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
+	rc = caps_check(s, c, looks, err);
+	if (rc == 0)
+		rc = connection_start(c, hello->name_space, hello->name_space_bytes, err);
 	return rc < 0 ? rc : connection_answer(c, err);
 }
 
@@ -311,6 +328,7 @@ static void hello_handle(struct server *s, struct connection *c, const struct he
 
 	if (hello_accept(s, c, hello, &err) == 0) {
 		s->clients++;
+		c->domain->clients++;
 		log_debug(SERVER, "client %u (pid %d, uid %u): serving namespace %.*s", c->id,
 			  c->pid, (unsigned)c->uid, (int)hello->name_space_bytes,
 			  hello->name_space);

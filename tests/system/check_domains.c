@@ -98,6 +98,62 @@ START_TEST(two_domains_see_neither_names_nor_handles_of_each_other)
 }
 END_TEST
 
+/* ---- places --------------------------------------------------------------------------------- */
+
+/* Has as many as it is let have until all others have been there. */
+static void connects_as_often_as_it_may(struct system *unused, void *arg)
+{
+	const struct tierd_spec spec = { .ndim = 1, .shape = { 1 } };
+	struct tierd *t = domain_enter(RED), *more;
+	tierd_tensor x;
+	unsigned n = 1;
+	int rc;
+
+	while ((rc = tierd_open(s->socket, "job", 0, &more)) == 0)
+		n++;
+	MUST(rc == -EUSERS && n == 6, "%d after %u: %s", rc, n, tierd_error(NULL));
+	MUST(strstr(tierd_error(NULL), "max_clients allows no more but of other domains"), "%s",
+	     tierd_error(NULL));
+	domain_reach(1);
+	domain_await(4);
+	MUST(tierd_create(t, &spec, 1, &x) == 0, "create: %s", tierd_error(t));
+}
+
+static void connects_once(struct system *unused, void *arg)
+{
+	const uid_t uid = *(const uid_t *)arg;
+	struct tierd *more;
+	int rc;
+
+	domain_enter(uid);
+	rc = tierd_open(s->socket, "job", 0, &more);
+	MUST(rc == -EUSERS, "a second place: %d", rc);
+	domain_reach(uid == BLUE ? 2 : 3);
+	domain_await(4);
+}
+
+START_TEST(clients_of_one_domain_leave_places_to_the_others)
+{
+	static const uid_t others[] = { BLUE, STRANGER };
+	pid_t red, other[2];
+
+	if (domain_root_is_missing())
+		return;
+	domain_start(DOMAIN_TWO "max_clients: 8\n");
+	red = system_child(connects_as_often_as_it_may, s, NULL);
+	domain_await(1);
+	for (unsigned i = 0; i < 2; i++) {
+		other[i] = system_child(connects_once, s, (void *)&others[i]);
+		domain_await(2 + i);
+	}
+	domain_reach(4);
+	system_child_end(s, red, 60000);
+	for (unsigned i = 0; i < 2; i++)
+		system_child_end(s, other[i], 60000);
+	domain_stop();
+}
+END_TEST
+
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
 static uint64_t limit(struct tierd *t, unsigned tier)
@@ -439,6 +495,7 @@ START_TEST(users_that_do_not_exist_or_stand_twice_are_refused_at_start)
 END_TEST
 
 UNIT_MAIN("domains", two_domains_see_neither_names_nor_handles_of_each_other,
+	  clients_of_one_domain_leave_places_to_the_others,
 	  a_full_domain_takes_nothing_from_another,
 	  strangers_are_refused_and_root_looks_at_every_domain,
 	  whom_the_socket_refuses_is_told_whom_it_serves, strangers_share_what_is_left,
