@@ -4,12 +4,17 @@
 
 #include <dirent.h>
 #include <ftw.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static pid_t runner; /* the process that runs the tests, each in one of its own */
+static pid_t guard;  /* looks when that one is ended by a signal */
 
 static const char *base(void)
 {
@@ -66,10 +71,8 @@ static void look(void)
 	char name[32], path[512];
 	const struct dirent *e;
 	int n = prefix(name, sizeof(name));
-	DIR *d;
+	DIR *d = opendir(base());
 
-	/* A test that calls exit() is not the one. */
-	d = getpid() == runner ? opendir(base()) : NULL;
 	while (d != NULL && (e = readdir(d)) != NULL)
 		if (strncmp(e->d_name, name, (size_t)n) == 0) {
 			snprintf(path, sizeof(path), "%s/%s", base(), e->d_name);
@@ -79,8 +82,35 @@ static void look(void)
 		closedir(d);
 }
 
+static void end(void)
+{
+	if (getpid() != runner)
+		return; /* a test that calls exit() */
+	if (guard > 0) {
+		kill(guard, SIGKILL);
+		waitpid(guard, NULL, 0);
+	}
+	look();
+}
+
+/* Its test ends with the runner, and the test's daemon with the test: soon. */
+static _Noreturn void stand_guard(void)
+{
+	struct pollfd p = { pidfd_open(runner, 0), POLLIN, 0 };
+
+	setsid(); /* not to be ended with the runner's group */
+	if (p.fd >= 0)
+		poll(&p, 1, -1);
+	poll(NULL, 0, 500);
+	look();
+	_exit(EXIT_SUCCESS);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
 	runner = getpid();
-	atexit(look);
+	guard = fork();
+	if (guard == 0)
+		stand_guard();
+	atexit(end);
 }
