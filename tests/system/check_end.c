@@ -48,6 +48,55 @@ static int wait_status(void)
 	return status;
 }
 
+/* ---- before it serves ---- */
+
+static int exit_status_of(const char *arguments, const char *config)
+{
+	char command[512];
+
+	system_prepare(s, config);
+	snprintf(command, sizeof(command), "%s %s %s >/dev/null 2>>%s", TIERD_PATH, arguments,
+		 s->config, s->log);
+	return WEXITSTATUS(system(command));
+}
+
+START_TEST(exit_statuses_are_those_documented)
+{
+	ck_assert_int_eq(exit_status_of("--check-config --config", SMALL), 0);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--print-config --config", SMALL), 0);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {}\n"), 78);
+	ck_assert(system_log_has(s, "config.yaml:2:"));
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--nosuch --config", SMALL), 2);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: /nosuch, size: 8MiB}]}}\n"),
+			 1);
+	system_stop(s);
+	/* A disk may have room another time. */
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: @NVME@, size: 4000TiB}]}}\n"),
+			 1);
+	ck_assert(system_log_has(s, "4398046511104000 wanted"));
+	system_stop(s);
+	/* What only a look at the machine tells. */
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
+						    "[{path: /dev/null, size: 8MiB}]}}\n"),
+			 78);
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 100TiB}}\n"), 78);
+	ck_assert(system_log_has(s, "dram: 104857600 MiB are wanted, "));
+	ck_assert(system_log_has(s, " MiB are all there is ("));
+	system_stop(s);
+	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 0.1%, zone: 1TiB}, nvme: "
+						    "{paths: [{path: @NVME@, size: 8MiB}]}}\n"),
+			 78);
+	system_stop(s);
+}
+END_TEST
+
 /* ---- an assertion that fails ---- */
 
 /* Where the daemon keeps what it knows of tensors. */
@@ -472,7 +521,8 @@ START_TEST(with_a_full_disk_it_serves_answers_and_ends)
 }
 END_TEST
 
-UNIT_MAIN("end", an_assertion_that_fails_says_what_it_is_about_and_leaves_nothing,
+UNIT_MAIN("end", exit_statuses_are_those_documented,
+	  an_assertion_that_fails_says_what_it_is_about_and_leaves_nothing,
 	  no_core_is_written_where_none_is_configured, a_second_signal_does_not_wait_for_a_device,
 	  two_signals_at_any_distance_leave_nothing, a_log_without_room_stops_nothing,
 	  a_log_without_a_descriptor_goes_to_no_file_of_ours,

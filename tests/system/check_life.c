@@ -154,21 +154,6 @@ START_TEST(a_stop_while_dram_is_taken_is_no_shortage)
 }
 END_TEST
 
-START_TEST(sighup_loses_no_tensor)
-{
-	struct wire_handle t;
-	struct wire w;
-
-	system_start(s, SMALL);
-	ck_assert_int_eq(wire_open(s->socket, "a", &w), 0);
-	kill(s->pid, SIGHUP);
-	ck_assert(system_log_waits(s, "SIGHUP", 5000));
-	ck_assert_int_eq(wire_create(&w, "still-served", 4096, &t), 0);
-	wire_close(&w);
-	system_stop(s);
-}
-END_TEST
-
 /* Two are launched on one configuration at the same moment: one serves, the other is refused. */
 START_TEST(of_two_started_at_once_one_serves)
 {
@@ -185,53 +170,6 @@ START_TEST(of_two_started_at_once_one_serves)
 		wire_close(&w);
 		system_stop(s);
 	}
-}
-END_TEST
-
-static int exit_status_of(const char *arguments, const char *config)
-{
-	char command[512];
-
-	system_prepare(s, config);
-	snprintf(command, sizeof(command), "%s %s %s >/dev/null 2>>%s", TIERD_PATH, arguments,
-		 s->config, s->log);
-	return WEXITSTATUS(system(command));
-}
-
-START_TEST(exit_statuses_are_those_documented)
-{
-	ck_assert_int_eq(exit_status_of("--check-config --config", SMALL), 0);
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--print-config --config", SMALL), 0);
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {}\n"), 78);
-	ck_assert(system_log_has(s, "config.yaml:2:"));
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--nosuch --config", SMALL), 2);
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
-						    "[{path: /nosuch, size: 8MiB}]}}\n"),
-			 1);
-	system_stop(s);
-	/* A disk may have room another time. */
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
-						    "[{path: @NVME@, size: 4000TiB}]}}\n"),
-			 1);
-	ck_assert(system_log_has(s, "4398046511104000 wanted"));
-	system_stop(s);
-	/* What only a look at the machine tells. */
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 8MiB}, nvme: {paths: "
-						    "[{path: /dev/null, size: 8MiB}]}}\n"),
-			 78);
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 100TiB}}\n"), 78);
-	ck_assert(system_log_has(s, "dram: 104857600 MiB are wanted, "));
-	ck_assert(system_log_has(s, " MiB are all there is ("));
-	system_stop(s);
-	ck_assert_int_eq(exit_status_of("--config", "tiers: {dram: {size: 0.1%, zone: 1TiB}, nvme: "
-						    "{paths: [{path: @NVME@, size: 8MiB}]}}\n"),
-			 78);
-	system_stop(s);
 }
 END_TEST
 
@@ -373,6 +311,60 @@ static void creating_client(struct system *unused, void *arg)
 			say(pipe_fds[1]);
 	}
 }
+
+static void config_becomes(const char *text)
+{
+	FILE *f;
+
+	ck_assert_int_eq(unlink(s->config), 0);
+	f = fopen(s->config, "w");
+	ck_assert_ptr_nonnull(f);
+	fputs(text, f);
+	ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Whatever has become of the file meanwhile: right, wrong, or gone. */
+START_TEST(sighup_changes_nothing_and_loses_no_tensor)
+{
+	static const char *const files[] = { "tiers: {dram: {size: 1GiB}}\n",
+					     "tiers: {dram: {size: 8MiB}}\nlingr: 1s\n", "{" };
+	struct tierd_stats before, after;
+	struct tierd_view v;
+	struct tierd *t;
+	tierd_tensor x;
+	pid_t busy;
+
+	system_start(s, SMALL);
+	t = client_open();
+	x = client_create(t, "kept", MIB(1));
+	ck_assert_int_eq(tierd_acquire(t, x, TIERD_HOST, TIERD_WRITE, -1, &v), 0);
+	memset(v.data, 0x5a, v.bytes);
+	tierd_release(t, &v);
+	ck_assert_int_eq(tierd_stats(t, &before), 0);
+	ck_assert_int_eq(pipe(pipe_fds), 0);
+	busy = system_child(thrashing_client, s, NULL);
+	hear();
+	for (unsigned i = 0; i <= ARRAY_SIZE(files); i++) {
+		if (i < ARRAY_SIZE(files))
+			config_becomes(files[i]);
+		else
+			ck_assert_int_eq(unlink(s->config), 0);
+		kill(s->pid, SIGHUP);
+		ck_assert(system_log_waits(s, "read at start only", 5000));
+		ck_assert_int_eq(tierd_acquire(t, x, i % 2 ? 0 : TIERD_HOST, TIERD_READ, -1, &v),
+				 0);
+		ck_assert(system_bytes_are(v.data, 0x5a, v.bytes));
+		tierd_release(t, &v);
+	}
+	kill(busy, SIGKILL);
+	waitpid(busy, NULL, 0);
+	ck_assert_int_eq(tierd_stats(t, &after), 0);
+	for (unsigned tier = 0; tier < TIERD_TIERS; tier++)
+		ck_assert_uint_eq(after.tier[tier].limit_bytes, before.tier[tier].limit_bytes);
+	tierd_close(t);
+	system_stop(s);
+}
+END_TEST
 
 /* Kills a client at a random point of what it does; nothing may be left, and the daemon serves on.
  */
@@ -578,13 +570,13 @@ START_TEST(ten_requests_a_second_cost_a_few_wake_ups_each)
 }
 END_TEST
 
-UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_loses_no_tensor,
+UNIT_MAIN("life", start_and_stop_leave_nothing, sighup_changes_nothing_and_loses_no_tensor,
 	  clients_are_served_before_all_of_dram_is_there, a_stop_while_dram_is_taken_is_no_shortage,
 	  a_stop_during_the_start_leaves_nothing, sigint_and_a_connected_client_end_it_as_cleanly,
 	  after_sigkill_it_starts_again_within_a_second, of_two_started_at_once_one_serves,
 	  it_ends_while_clients_keep_it_busy,
 	  a_second_one_is_refused_even_while_the_first_is_stopped,
-	  exit_statuses_are_those_documented, a_client_killed_while_it_pins_leaves_nothing,
-	  a_client_killed_mid_request_leaves_nothing, a_client_killed_mid_create_leaves_nothing,
-	  a_stopped_client_is_alive_and_keeps_its_pins, nobody_waits_for_a_writer_but_for_its_room,
-	  an_idle_daemon_with_clients_does_not_run, ten_requests_a_second_cost_a_few_wake_ups_each)
+	  a_client_killed_while_it_pins_leaves_nothing, a_client_killed_mid_request_leaves_nothing,
+	  a_client_killed_mid_create_leaves_nothing, a_stopped_client_is_alive_and_keeps_its_pins,
+	  nobody_waits_for_a_writer_but_for_its_room, an_idle_daemon_with_clients_does_not_run,
+	  ten_requests_a_second_cost_a_few_wake_ups_each)
