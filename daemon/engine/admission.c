@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "daemon/engine/largest.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -31,50 +32,12 @@ static uint64_t dram_bytes(const struct engine *e, bool zoned)
 	return extents_capacity(e->devices[zoned ? e->zone : e->dram].extents);
 }
 
-static void count_tensor(struct part *p, uint64_t bytes, bool large)
-{
-	bytes = admission_rounded(bytes);
-	p->largest_bytes = MAX(p->largest_bytes, bytes);
-	if (large)
-		return;
-	p->second_dram_bytes = MAX(p->second_dram_bytes, MIN(bytes, p->largest_dram_bytes));
-	p->largest_dram_bytes = MAX(p->largest_dram_bytes, bytes);
-}
-
-static void count_largest(struct engine *e)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(e->part); i++) {
-		struct part *p = &e->part[i];
-
-		p->largest_bytes = p->largest_dram_bytes = p->second_dram_bytes = 0;
-		p->largest_stale = false;
-	}
-	for (uint32_t i = 1; i < e->index_high; i++) {
-		const struct record *r = &e->records[i];
-
-		if (r->flags & RECORD_LIVE)
-			count_tensor(&e->part[is_zoned(r)], r->bytes,
-				     (r->flags & RECORD_LARGE) != 0);
-	}
-}
-
-/* What has to be free for moves to go on. Above nvme these are two tensors: what wants to come may
- * miss a byte in dram, and what would make room for it a byte on nvme. Where nothing is below dram
- * and nothing above, none. */
-static uint64_t room_for_moves(const struct engine *e, const struct part *p)
-{
-	if (e->params.device_count == 1)
-		return 0;
-	if (e->nvme_first == DEVICE_NONE)
-		return p->largest_bytes;
-	return MAX(p->largest_bytes, p->largest_dram_bytes + p->second_dram_bytes);
-}
-
 /* dram has given its staging away before. */
 uint64_t admission_bytes(struct engine *e)
 {
 	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
-	uint64_t moves = room_for_moves(e, &e->part[0]) + room_for_moves(e, &e->part[1]);
+	uint64_t moves = largest_for_moves(e, &e->part[0].largest) +
+			 largest_for_moves(e, &e->part[1].largest);
 
 	return bytes > moves ? bytes - moves : 0;
 }
@@ -106,12 +69,10 @@ static int admit_small(struct engine *e, uint64_t bytes, bool zoned, struct err 
 	uint64_t dram = dram_bytes(e, zoned), most = dram;
 
 	if (e->params.device_count > 1) {
-		if (p->small_bytes + admission_rounded(bytes) +
-				    admission_rounded(p->largest_dram_bytes) >
-			    dram &&
-		    p->largest_stale)
-			count_largest(e);
-		most = dram - admission_rounded(p->largest_dram_bytes);
+		if (p->small_bytes + admission_rounded(bytes) + p->largest.dram_bytes > dram &&
+		    p->largest.stale)
+			largest_recount(e);
+		most = dram - p->largest.dram_bytes;
 	}
 	if (p->small_bytes + admission_rounded(bytes) <= most)
 		return 0;
@@ -144,7 +105,7 @@ static int admit_large(struct engine *e, uint64_t bytes, bool zoned, struct err 
 /* What has to be on nvme of one part, at the worst, with `want` bytes more. */
 static uint64_t overflow(const struct engine *e, const struct part *p, bool zoned, uint64_t want)
 {
-	uint64_t all = p->committed_bytes + want + room_for_moves(e, p);
+	uint64_t all = p->committed_bytes + want + largest_for_moves(e, &p->largest);
 	uint64_t dram = dram_bytes(e, zoned);
 
 	return all > dram ? all - dram : 0;
@@ -157,7 +118,7 @@ static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint
 	uint64_t nvme = capacity_of(e, TIER_KIND_NVME), all;
 	struct part with = e->part[zoned];
 
-	count_tensor(&with, bytes, large);
+	largest_add(&with.largest, admission_rounded(bytes), large);
 	all = overflow(e, &with, zoned, want) + overflow(e, &e->part[!zoned], !zoned, 0);
 	return all > nvme ? all - nvme : 0;
 }
@@ -186,8 +147,8 @@ int admission_check(struct engine *e, const struct holder *h, const struct engin
 	if (rc < 0)
 		return rc;
 	excess = too_much(e, zoned, want, bytes);
-	if (excess > 0 && (e->part[0].largest_stale || e->part[1].largest_stale)) {
-		count_largest(e);
+	if (excess > 0 && (e->part[0].largest.stale || e->part[1].largest.stale)) {
+		largest_recount(e);
 		excess = too_much(e, zoned, want, bytes);
 	}
 	if (excess == 0)
@@ -213,9 +174,9 @@ void admission_count(struct engine *e, const struct record *r, bool in)
 	p->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->small_bytes += in ? small : (uint64_t)0 - small;
 	if (in)
-		count_tensor(p, r->bytes, (r->flags & RECORD_LARGE) != 0);
+		largest_add(&p->largest, c.charged, (r->flags & RECORD_LARGE) != 0);
 	else
-		p->largest_stale |= admission_rounded(r->bytes) >= p->second_dram_bytes;
+		largest_leave(&p->largest, c.charged);
 	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
 	stat_set(STAT(e, committed_bytes), e->committed_bytes);
 	stat_set(STAT(e, admissible_bytes), admission_bytes(e));

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "daemon/engine/admission.h"
+#include "daemon/engine/largest.h"
 #include "daemon/engine/quota.h"
 
 static uint64_t less(uint64_t a, uint64_t b)
@@ -22,16 +23,6 @@ static uint64_t sure_dram(const struct engine *e, const struct account *a)
 static uint64_t sure_nvme(const struct engine *e, const struct account *a)
 {
 	return e->nvme_first == DEVICE_NONE ? 0 : a->pool[e->nvme_first].sure_bytes;
-}
-
-/* Where tensors come and go there is room for two more of the largest: less than one in dram, and
- * one that dram has to give away finds its place on nvme whatever is there. What never comes to
- * dram counts once. */
-static uint64_t for_moves(const struct engine *e, uint64_t largest_dram, uint64_t largest)
-{
-	if (e->device_count == 1)
-		return 0;
-	return e->nvme_first == DEVICE_NONE ? largest_dram : MAX(2 * largest_dram, largest);
 }
 
 /* What of these bytes dram has to hold at least. */
@@ -63,9 +54,10 @@ static uint64_t bytes_of(const struct engine *e, enum tier_kind kind)
 
 /* What the limits of accounts keep from one tier the other has to hold, for all of them. */
 static int admit_together(const struct engine *e, const struct account *a,
-			  const struct quota_charge *c, uint64_t largest, struct err *err)
+			  const struct quota_charge *c, bool large, struct err *err)
 {
 	uint64_t dram = 0, nvme = 0, moves;
+	struct largest largest = { 0 };
 	uint64_t all = bytes_of(e, TIER_KIND_DRAM), below = bytes_of(e, TIER_KIND_NVME);
 
 	for (unsigned i = 0; i < e->account_count; i++) {
@@ -75,9 +67,11 @@ static int admit_together(const struct engine *e, const struct account *a,
 		dram += needs_dram(e, b, b->committed_bytes + want,
 				   b->small_bytes + (b == a && c->small ? c->charged : 0));
 		nvme += needs_nvme(e, b, want);
-		largest = MAX(largest, b->largest_dram_bytes);
+		largest_merge(&largest, &b->largest);
 	}
-	moves = for_moves(e, largest, 0);
+	largest_add(&largest, c->charged, large);
+	largest.any_bytes = largest.dram_bytes; /* what never comes to dram is counted by its own */
+	moves = largest_for_moves(e, &largest);
 	if (dram > less(all, moves))
 		return err_set(err, ENOSPC,
 			       "nvme.limit of namespaces leaves %llu bytes to dram, which has "
@@ -124,11 +118,12 @@ static int admit(struct engine *e, const struct account *a, const struct quota_c
 	uint64_t dram = sure_dram(e, a), nvme = sure_nvme(e, a), had = a->committed_bytes;
 	uint64_t room = less(dram, a->small_bytes), sum, for_small;
 	bool large = !c->small && c->charged > room;
-	uint64_t largest_dram = MAX(a->largest_dram_bytes, large || c->small ? 0 : c->charged);
+	struct largest largest = a->largest;
 	const char *both = nvme == 0 ? "dram.limit" : "dram.limit and nvme.limit";
 
-	sum = less(dram + nvme, for_moves(e, largest_dram, MAX(a->largest_bytes, c->charged)));
-	for_small = e->device_count == 1 ? dram : less(dram, a->largest_dram_bytes);
+	largest_add(&largest, c->charged, large);
+	sum = less(dram + nvme, largest_for_moves(e, &largest));
+	for_small = e->device_count == 1 ? dram : less(dram, a->largest.dram_bytes);
 	if (c->small && a->small_bytes + c->charged > for_small)
 		return over(e, a, "dram.limit (tensors below 4 KiB stay in dram)", c->charged,
 			    a->small_bytes, for_small, err);
@@ -137,7 +132,7 @@ static int admit(struct engine *e, const struct account *a, const struct quota_c
 			    err);
 	if (had + c->want > sum)
 		return over(e, a, both, c->want, had, sum, err);
-	return admit_together(e, a, c, largest_dram, err);
+	return admit_together(e, a, c, large, err);
 }
 
 int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
@@ -150,10 +145,10 @@ int quota_admit(struct engine *e, const struct account *a, const struct quota_ch
 		return 0;
 	rc = admit(e, a, c, err);
 	for (unsigned i = 0; i < e->account_count; i++)
-		stale |= e->accounts[i].largest_stale;
+		stale |= e->accounts[i].largest.stale;
 	if (rc == 0 || !stale)
 		return rc;
-	quota_count_largest(e);
+	largest_recount(e);
 	return admit(e, a, c, err);
 }
 
@@ -163,34 +158,10 @@ void quota_admitted(struct account *a, const struct quota_charge *c, bool large,
 
 	a->committed_bytes += in ? c->want : (uint64_t)0 - c->want;
 	a->small_bytes += in ? small : (uint64_t)0 - small;
-	if (in) {
-		a->largest_bytes = MAX(a->largest_bytes, c->charged);
-		if (!large)
-			a->largest_dram_bytes = MAX(a->largest_dram_bytes, c->charged);
-	} else {
-		a->largest_stale |=
-			c->charged == a->largest_bytes || c->charged == a->largest_dram_bytes;
-	}
-}
-
-void quota_count_largest(struct engine *e)
-{
-	for (unsigned i = 0; i < e->account_count; i++) {
-		e->accounts[i].largest_bytes = e->accounts[i].largest_dram_bytes = 0;
-		e->accounts[i].largest_stale = false;
-	}
-	for (uint32_t i = 1; i < e->index_high; i++) {
-		const struct record *r = &e->records[i];
-		struct account *a;
-
-		if ((r->flags & RECORD_LIVE) == 0)
-			continue;
-		a = account_of(e, i);
-		a->largest_bytes = MAX(a->largest_bytes, admission_rounded(r->bytes));
-		if ((r->flags & RECORD_LARGE) == 0)
-			a->largest_dram_bytes =
-				MAX(a->largest_dram_bytes, admission_rounded(r->bytes));
-	}
+	if (in)
+		largest_add(&a->largest, c->charged, large);
+	else
+		largest_leave(&a->largest, c->charged);
 }
 
 uint64_t quota_dram_for_moves(const struct engine *e, const struct account *a)

@@ -23,12 +23,14 @@
 /* ---- who may go ---- */
 
 /* Now, or once copies of fronts have given way. */
-static bool nvme_has_room(const struct engine *e, uint32_t tensor)
+static bool nvme_takes(const struct engine *e, uint32_t tensor)
 {
 	const struct account *own = account_of(e, tensor);
-	uint64_t bytes = nvme_free_bytes(e), need;
+	uint64_t bytes = nvme_free_bytes(e);
+	uint64_t need = replica_rounded(e, e->nvme_first, e->records[tensor].bytes);
 
-	need = ALIGN_UP(MAX(e->records[tensor].bytes, 1), GRANULE);
+	if (!quota_nvme_takes(e, tensor, need))
+		return false;
 	for (unsigned i = 0; bytes < need && i < e->account_count; i++) {
 		const struct account *a = &e->accounts[i];
 		const struct quota_share *s = &a->pool[e->nvme_first];
@@ -54,9 +56,7 @@ bool reclaim_needs_no_dram(const struct engine *e, uint32_t tensor, uint8_t devi
 
 	if (below != 0)
 		return true;
-	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL) &&
-	       quota_nvme_takes(e, tensor, ALIGN_UP(MAX(r->bytes, 1), GRANULE)) &&
-	       nvme_has_room(e, tensor);
+	return e->nvme_first != DEVICE_NONE && !(r->flags & RECORD_SMALL) && nvme_takes(e, tensor);
 }
 
 bool reclaim_eligible(struct engine *e, uint8_t device, uint32_t tensor)
@@ -276,7 +276,7 @@ static uint64_t drop_from_nvme(struct engine *e, uint64_t bytes, const struct qu
 		if (r->move == 0 && (r->sources & front_source(e, r)) != 0 && !lost_front(e, r) &&
 		    quota_yields(e, demand, tensor, e->nvme_first)) {
 			replica_drop(e, tensor, TIER_KIND_NVME);
-			freed += ALIGN_UP(r->bytes, GRANULE);
+			freed += replica_rounded(e, e->nvme_first, r->bytes);
 		}
 		tensor = next;
 	}

@@ -334,12 +334,18 @@ struct hint {
 	uint8_t device, size;
 };
 
+/* The largest of some tensors, as admission counts them; see largest.h. */
+struct largest {
+	uint64_t any_bytes;
+	/* Of those that are not large: small ones leave the first room. */
+	uint64_t dram_bytes, second_dram_bytes;
+	bool stale; /* one of them went: count again before refusing anything */
+};
+
 /* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */
 struct part {
-	uint64_t committed_bytes, small_bytes, largest_bytes;
-	/* Of those that are not large: small ones leave the first room. */
-	uint64_t largest_dram_bytes, second_dram_bytes;
-	bool largest_stale; /* one of them went: count again before refusing anything */
+	uint64_t committed_bytes, small_bytes;
+	struct largest largest;
 };
 
 #define ENGINE_MAGIC 0x656e6769u

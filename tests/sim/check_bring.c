@@ -58,10 +58,12 @@ static void use(struct full *f, unsigned i, uint8_t access)
 	rig_unpin(f->r, 0, f->t[i], access);
 }
 
-/* As many of `bytes` as are admitted, then ever smaller ones, all of them written. */
-static void fill(struct full *f, struct world_shape shape, uint64_t bytes)
+/* One of `first` bytes, as many of `bytes` as are admitted, then ever smaller ones, all of them
+ * written. */
+static void fill(struct full *f, struct world_shape shape, uint64_t first, uint64_t bytes)
 {
 	*f = (struct full){ .r = rig_open(shape) };
+	ck_assert(create(f, first));
 	for (; bytes >= KIB(4); bytes -= KIB(4))
 		while (create(f, bytes))
 			;
@@ -94,7 +96,10 @@ static const struct world_shape shapes[] = {
 	{ .nvme = 1, .quotas = limits, .quota_count = 1 },
 };
 /* 24 KiB of dram are left beside four of them, 12 beside five, and beside one nearly half. */
-static const uint64_t sizes[] = { KIB(122), KIB(100), KIB(260), KIB(64) };
+static const struct {
+	uint64_t first, others;
+} sizes[] = { { KIB(122), KIB(122) }, { KIB(100), KIB(100) }, { KIB(260), KIB(260) },
+	      { KIB(64), KIB(64) },   { KIB(280), KIB(100) }, { KIB(280), KIB(64) } };
 
 static void everywhere(void (*body)(struct full *f))
 {
@@ -102,7 +107,7 @@ static void everywhere(void (*body)(struct full *f))
 		for (unsigned k = 0; k < ARRAY_SIZE(sizes); k++) {
 			struct full f;
 
-			fill(&f, shapes[i], sizes[k]);
+			fill(&f, shapes[i], sizes[k].first, sizes[k].others);
 			body(&f);
 			rig_close(f.r);
 		}
