@@ -372,23 +372,25 @@ static bool everybody_waits(const struct engine *e)
 	return true;
 }
 
-/* What stands there was written, nothing below has room for it, and nobody pins it. */
-static bool is_full_for_good(struct engine *e, const struct request *q)
+/* What stands there was written, nothing below has room for it, and nobody pins it. Of an account
+ * at its limit (`own`) that is what it has there itself. */
+static bool is_full_for_good(struct engine *e, const struct request *q,
+			     const struct quota_demand *demand)
 {
-	const struct quota_demand demand = { .account = quota_of_request(e, q), .whole = true };
 	const struct view v = {
-		.e = e, .demand = &demand, .since_ns = q->begin_ns, .all_wait = true
+		.e = e, .demand = demand, .since_ns = q->begin_ns, .all_wait = true
 	};
 	struct device *d = &e->devices[q->device];
 	bool more, any = false;
 	struct extent x;
 
 	if (d->lost || d->compacting > 0 || d->leaving_bytes > 0 ||
-	    slabs_may_come(e, q->device, q->begin_ns))
+	    (!demand->own && slabs_may_come(e, q->device, q->begin_ns)))
 		return false;
 	for (more = extents_next(d->extents, EXTENT_NONE, &x); more;
 	     more = extents_next(d->extents, x.node, &x)) {
-		if (x.owner == EXTENT_FREE || x.owner == OWNER_SLAB)
+		if (x.owner == EXTENT_FREE || x.owner == OWNER_SLAB ||
+		    (demand->own && account_of(e, x.owner) != demand->account))
 			continue;
 		e->judge_looks++;
 		if (pins_any(e, x.owner) || may_change(&v, q->device, x.owner))
@@ -398,31 +400,43 @@ static bool is_full_for_good(struct engine *e, const struct request *q)
 	return any;
 }
 
+/* Whether it was told so, and is gone. */
+static bool tell_if_full(struct engine *e, struct request *q)
+{
+	struct quota_demand demand = { .account = quota_of_request(e, q), .whole = true };
+	const char *tier = e->devices[q->device].tier->base.name;
+	char text[320], name[128];
+	struct account *limited;
+	uint64_t over;
+
+	limited = quota_limits(e, q, &over);
+	if (limited != NULL)
+		demand = (struct quota_demand){ .account = limited, .own = true };
+	if (!is_full_for_good(e, q, &demand))
+		return false;
+	snprintf(text, sizeof(text),
+		 "%s has no room for it%s%s: what stands there was written, below is no room for "
+		 "that, and all clients wait: destroy something first",
+		 tier, limited != NULL ? " within the limit of " : "",
+		 limited != NULL ? quota_text(e, limited, name) : "");
+	log_info(MOVE, "client of pid %d: %s", q->holder->pid, text);
+	request_finish(e, q, limited != NULL ? -EDQUOT : -ENOSPC, text);
+	return true;
+}
+
 static bool tell_of_room(struct engine *e)
 {
-	char text[192];
-	uint64_t over;
+	struct list *it, *tmp;
 
 	if (!list_empty(&e->running) || !everybody_waits(e))
 		return false;
-	for (unsigned i = 0; i < e->device_count; i++) {
-		struct list *queue = &e->devices[i].queue;
-		struct request *q;
+	for (unsigned i = 0; i < e->device_count; i++)
+		list_for_each_safe (it, tmp, &e->devices[i].queue) {
+			struct request *q = list_entry(it, struct request, link);
 
-		if (list_empty(queue))
-			continue;
-		q = list_first(queue, struct request, link);
-		if (!q->denied || !request_is_live(e, q) || quota_limits(e, q, &over) != NULL ||
-		    !is_full_for_good(e, q))
-			continue;
-		snprintf(text, sizeof(text),
-			 "%s has no room for it: what stands there was written, below is no room "
-			 "for that, and all clients wait: destroy something first",
-			 e->devices[i].tier->base.name);
-		log_info(MOVE, "client of pid %d: %s", q->holder->pid, text);
-		request_finish(e, q, -ENOSPC, text);
-		return true;
-	}
+			if (q->denied && request_is_live(e, q) && tell_if_full(e, q))
+				return true;
+		}
 	return false;
 }
 

@@ -199,6 +199,37 @@ START_TEST(what_others_must_keep_in_dram_cannot_be_asked_for)
 }
 END_TEST
 
+/* Overcommit has let in more than both limits hold, and all of it was written. */
+START_TEST(who_is_full_to_both_limits_is_told)
+{
+	static const struct engine_quota q[] = {
+		{ .name = "a",
+		  .tier = { [TIER_KIND_HBM] = FREE,
+			    [TIER_KIND_DRAM] = { 0, 8 * UNIT },
+			    [TIER_KIND_NVME] = { 0, 8 * UNIT } } },
+	};
+	struct rig *r = rig_open((struct world_shape){
+		.nvme = 1, .quotas = q, .quota_count = 1, .overcommit_permille = 1500 });
+	struct wire_handle a[17];
+
+	rig_threads(r, 0, 1);
+	for (unsigned c = 1; c < RIG_CLIENTS; c++) {
+		engine_holder_die(r->world.engine, r->client[c].holder, r->world.now_ns);
+		r->client[c].holder = NULL;
+	}
+	create(r, 0, UNIT, a, 17);
+	for (unsigned i = 0; i < 16; i++)
+		rig_use(r, 0, &a[i], 1, PROTOCOL_PLACE_HOST, ACCESS_WRITE);
+	rig_acquire(r, 0, 2, a[16], PROTOCOL_PLACE_HOST, ACCESS_WRITE, NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -EDQUOT);
+	ck_assert_ptr_nonnull(strstr(r->client[0].text[2], "the limit of namespaces[0] ('a')"));
+	rig_destroy(r, 0, a[0]);
+	rig_acquire(r, 0, 2, a[16], PROTOCOL_PLACE_HOST, ACCESS_WRITE, NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), 0);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(create_refuses_what_the_limits_never_hold)
 {
 	static const struct engine_quota q[] = {
@@ -467,7 +498,7 @@ UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
 	  whoever_has_left_holes_alone_by_its_pins_is_told, a_hint_at_the_limit_brings_nothing,
 	  more_than_the_limit_is_refused_at_once, at_the_limit_below_it_stays_and_others_make_room,
-	  what_others_must_keep_in_dram_cannot_be_asked_for,
+	  what_others_must_keep_in_dram_cannot_be_asked_for, who_is_full_to_both_limits_is_told,
 	  create_refuses_what_the_limits_never_hold,
 	  guarantees_beyond_the_tier_are_refused_with_figures,
 	  two_jobs_on_a_gpu_keep_what_each_is_guaranteed, who_is_below_its_guarantee_loses_nothing,
