@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/conformance/tier_rig.h"
 
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/unit/point.h"
 #include "tiers/dram.h"
 #ifdef HAVE_CUDA
 #include "base/cuda.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/kill/watch.h"
 
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "base/compiler.h"
 #include "libclient/client.h"
 #include "libclient/protocol/stats_page.h"
+#include "tests/unit/point.h"
 
 #define PATIENCE_NS (20 * NS_PER_S)
 #define ANSWER_MS   120000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/system/client_rig.h"
+#include "tests/unit/point.h"
 
-#include <check.h>
 #include <string.h>
 
 static struct system tierd_system;

@@ -2,13 +2,13 @@
 #define _GNU_SOURCE
 #include "tests/system/domain_rig.h"
 
-#include <check.h>
 #include <grp.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "tests/unit/point.h"
 #ifdef HAVE_CUDA
 #include "base/cuda.h"
 #endif

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/system/hostile_rig.h"
 
-#include <check.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "tests/unit/point.h"
 
 static struct system *const s = &domain_system;
 static unsigned seed = 1;

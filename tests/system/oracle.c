@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/system/oracle.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/unit/point.h"
 
 #define COPY_MAX  (3 * MIB(1))
 #define BATCH_MAX 6u

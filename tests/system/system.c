@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/system/system.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +23,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "tests/system/leftovers.h"
+#include "tests/unit/point.h"
 
 /* ---- files -------------------------------------------------------------------------------------
  */

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "tests/system/tierctl_rig.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/unit/point.h"
 
 #define WORDS_MAX 24
 #define LIMIT_NS  (60 * NS_PER_S)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/client_gpu_rig.h"
 
-#include <check.h>
 #include <sched.h>
 #include <string.h>
+
+#include "tests/unit/point.h"
 
 struct fake fake;
 struct tierd *t;

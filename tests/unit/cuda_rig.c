@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/cuda_rig.h"
 
-#include <check.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "tests/unit/point.h"
 
 #define SLAB FAKE_CUDA_GRANULARITY
 

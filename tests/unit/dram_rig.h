@@ -5,10 +5,10 @@
 #ifndef TIERD_TESTS_DRAM_RIG_H
 #define TIERD_TESTS_DRAM_RIG_H
 
-#include <check.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "tests/unit/point.h"
 #include "tiers/dram.h"
 #include "tiers/hugepage.h"
 #include "tiers/topo.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/unit/gpu_rig.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/unit/point.h"
 #include "tiers/gpu_inside.h"
 
 bool gpu_rig_leaks;

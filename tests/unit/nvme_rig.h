@@ -6,10 +6,9 @@
 #ifndef TIERD_TESTS_NVME_RIG_H
 #define TIERD_TESTS_NVME_RIG_H
 
-#include <check.h>
-
 #include <stdbool.h>
 
+#include "tests/unit/point.h"
 #include "tiers/nvme_inside.h"
 
 struct rig {

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "tests/unit/server_rig.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/unit/point.h"
 
 static bool rig_turn(void *ctx, uint64_t now_ns, uint64_t *ret_next_ns)
 {

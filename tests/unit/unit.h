@@ -11,13 +11,14 @@
 #ifndef TIERD_TESTS_UNIT_H
 #define TIERD_TESTS_UNIT_H
 
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+#include "tests/unit/point.h"
 
 static int unit_asked(const char *test, char *const *names)
 {
