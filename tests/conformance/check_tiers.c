@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/fake/bytes.h"
 
 #define TIER_BYTES MIB(48)
 
@@ -46,7 +47,7 @@ START_TEST(every_size_comes_back_whole_and_nothing_beside_it)
 		for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 			uint64_t rounded = ALIGN_UP(sizes[i], GRANULE), beside;
 
-			memset(back, 0xee, rounded + GRANULE);
+			bytes_fill(back, 0xee, rounded + GRANULE);
 			ck_assert_int_eq(rig_read(&rig, &all[i], back), 0);
 			rig_fill(rig.host, sizes[i], i);
 			ck_assert_msg(memcmp(back, rig.host, sizes[i]) == 0, "%s: %lu bytes",
@@ -73,9 +74,9 @@ START_TEST(mapped_tiers_take_any_offset_and_any_host_address)
 			ck_assert_int_eq(rig_write(&rig, &range, MIB(3) + odd * 7, rig.host + odd,
 						   100000 + odd),
 					 0);
-			memset(to, 0, 100000 + odd);
+			bytes_fill(to, 0, 100000 + odd);
 			ck_assert_int_eq(rig_read(&rig, &range, to), 0);
-			ck_assert_int_eq(memcmp(to, rig.host + odd, 100000 + odd), 0);
+			ck_assert(bytes_equal(to, rig.host + odd, 100000 + odd));
 		}
 		rig_close(&rig);
 	}
@@ -96,9 +97,9 @@ START_TEST(the_last_bytes_of_the_tier_can_be_used)
 		for (uint64_t bytes = GRANULE; bytes <= MIB(4); bytes *= 16) {
 			rig_fill(rig.host, bytes, bytes);
 			ck_assert_int_eq(rig_write(&rig, &range, end - bytes, rig.host, bytes), 0);
-			memset(rig.host + MIB(8), 0, bytes);
+			bytes_fill(rig.host + MIB(8), 0, bytes);
 			ck_assert_int_eq(rig_read(&rig, &range, rig.host + MIB(8)), 0);
-			ck_assert_int_eq(memcmp(rig.host, rig.host + MIB(8), bytes), 0);
+			ck_assert(bytes_equal(rig.host, rig.host + MIB(8), bytes));
 		}
 		rig_close(&rig);
 	}
@@ -222,7 +223,7 @@ START_TEST(zero_clears_exactly_its_range)
 			uint64_t end = zero.offset + zero.bytes;
 			const unsigned char *base;
 
-			memset(rig.host, 0xaa, MIB(24));
+			bytes_fill(rig.host, 0xaa, MIB(24));
 			ck_assert_int_eq(rig_write(&rig, &range, 0, rig.host, MIB(24)), 0);
 			ck_assert_int_eq(rig_run(&rig, &zero, NULL), 0);
 			base = rig_look(&rig, 0, rig.tier->base.bytes);
@@ -263,7 +264,7 @@ START_TEST(copies_that_overlap_move_every_byte)
 			ck_assert_int_eq(rig_write(&rig, &range, 0, rig.host, MIB(16)), 0);
 			ck_assert_int_eq(rig_run(&rig, &copy, NULL), 0);
 			memmove(rig.host + copy.offset, rig.host + copy.from, copy.bytes);
-			ck_assert_int_eq(memcmp(rig_look(&rig, 0, MIB(16)), rig.host, MIB(16)), 0);
+			ck_assert(bytes_equal(rig_look(&rig, 0, MIB(16)), rig.host, MIB(16)));
 		}
 		rig_close(&rig);
 	}
@@ -294,7 +295,7 @@ START_TEST(an_exported_arena_is_the_same_memory_and_cannot_change_size)
 			ck_assert_ptr_ne(client, MAP_FAILED);
 			rig_fill(rig.host, MIB(2), 5);
 			ck_assert_int_eq(rig_write(&rig, &range, MIB(7), rig.host, MIB(2)), 0);
-			ck_assert_int_eq(memcmp(client + MIB(7), rig.host, MIB(2)), 0);
+			ck_assert(bytes_equal(client + MIB(7), rig.host, MIB(2)));
 			memset(client + MIB(7), 0x11, 4096);
 			ck_assert_int_eq(rig_read(&rig, &range, rig.host), 0);
 			ck_assert_uint_eq(rig.host[4095], 0x11);
@@ -326,7 +327,7 @@ START_TEST(trimmed_ranges_read_as_zeros_and_can_be_used_again)
 			ck_assert_uint_eq(base[MIB(8)], rig.host[MIB(8)]);
 			ck_assert(rig_all(base + MIB(4), MIB(4), 0));
 			ck_assert_int_eq(rig_write(&rig, &range, 0, rig.host, MIB(16)), 0);
-			ck_assert_int_eq(memcmp(base, rig.host, MIB(16)), 0);
+			ck_assert(bytes_equal(base, rig.host, MIB(16)));
 		}
 		rig_close(&rig);
 	}
@@ -352,7 +353,7 @@ START_TEST(a_slab_goes_and_comes_and_its_neighbours_stay)
 			ck_assert_int_eq(rig_write(&rig, &after, end - 4096, rig.host, 4096), 0);
 			ck_assert_int_eq(rig_slab(&rig, XFER_UNBACK, last), 0);
 			ck_assert_int_eq(rig_read(&rig, &range, back), 0);
-			ck_assert_int_eq(memcmp(rig.host, back, MIB(4)), 0);
+			ck_assert(bytes_equal(rig.host, back, MIB(4)));
 			ck_assert_int_eq(rig_slab(&rig, XFER_BACK, last), 0);
 			ck_assert_int_eq(rig_write(&rig, &after, end - 4096, rig.host, 4096), 0);
 			ck_assert_int_eq(rig_read(&rig, &after, back), 0);
@@ -401,8 +402,8 @@ START_TEST(a_crowd_of_xfers_comes_back_exactly_once_each)
 		}
 		rig_fill(rig.host + MIB(32), COUNT * EACH, 0);
 		for (unsigned i = 0; i < COUNT; i++)
-			ck_assert_int_eq(
-				memcmp(x[i].host, rig.host + MIB(32) + x[i].offset, x[i].bytes), 0);
+			ck_assert(bytes_equal(x[i].host, rig.host + MIB(32) + x[i].offset,
+					      x[i].bytes));
 		free(x);
 		rig_close(&rig);
 	}
@@ -455,7 +456,7 @@ static void expect_failure(const struct fault_config *fault, uint8_t op, int res
 		/* The window has passed: the same call succeeds. */
 		ck_assert_int_eq(rig_run(&rig, &range, NULL), 0);
 		if (op == XFER_READ)
-			ck_assert_int_eq(memcmp(rig.host, rig.host + MIB(8), MIB(1)), 0);
+			ck_assert(bytes_equal(rig.host, rig.host + MIB(8), MIB(1)));
 		rig_close(&rig);
 	}
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/fake/bytes.h"
 #include "tests/unit/point.h"
 #include "tiers/dram.h"
 #ifdef HAVE_CUDA
@@ -372,15 +373,16 @@ int rig_read(struct rig *rig, const struct rig_range *range, void *host)
 	return rig_run(rig, &back, NULL);
 }
 
-void rig_fill(void *at, uint64_t bytes, uint64_t seed)
+BYTES_UNSEEN void rig_fill(void *at, uint64_t bytes, uint64_t seed)
 {
 	unsigned char *to = at;
 
+	bytes_are_written(at, bytes);
 	for (uint64_t i = 0; i < bytes; i++)
 		to[i] = (unsigned char)(((i + 1) * 2654435761u + seed * 40503u) >> 11);
 }
 
 bool rig_all(const unsigned char *at, uint64_t bytes, unsigned char value)
 {
-	return bytes == 0 || (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0);
+	return bytes == 0 || (at[0] == value && bytes_equal(at, at + 1, bytes - 1));
 }

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/oracle.h"
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
@@ -216,7 +217,7 @@ START_TEST(holes_in_the_arenas_lose_bytes_and_not_the_daemon)
 			ck_assert_int_eq(tierd_acquire(td, tensors[i], i % 2 ? 0 : TIERD_HOST,
 						       TIERD_WRITE, -1, &v),
 					 0);
-			memset(v.data, (int)i, v.bytes);
+			bytes_fill(v.data, (int)i, v.bytes);
 			tierd_release(td, &v);
 			/* While write-backs of the ones before are on their way. */
 			if (round < 2)
@@ -255,7 +256,7 @@ static void *writes_on(void *arg)
 	const struct tierd_view *v = arg;
 
 	for (unsigned n = 0; atomic_load(&writing_on); n++)
-		memset(v->data, (int)n, v->bytes);
+		bytes_fill(v->data, (int)n, v->bytes);
 	return NULL;
 }
 

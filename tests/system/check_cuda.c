@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/client_rig.h"
 #include "tests/system/oracle.h"
 
@@ -245,7 +246,7 @@ START_TEST(a_slab_waits_for_a_descriptor_and_the_client_is_told)
 		rc = tierd_acquire(t, h, 0, TIERD_WRITE, NS_PER_S, &v[held]);
 		if (rc < 0)
 			break;
-		memset(v[held].data, held + 1, v[held].bytes);
+		bytes_fill(v[held].data, held + 1, v[held].bytes);
 	}
 	ck_assert_msg(rc == -EDEADLK && held >= 8, "%d after %d: %s", rc, held, tierd_error(t));
 	must_wait_for_a_descriptor(waits);
@@ -254,7 +255,7 @@ START_TEST(a_slab_waits_for_a_descriptor_and_the_client_is_told)
 		tierd_close(others[--n]);
 	tierd_close(waits);
 	v[held] = hold(h, 0, TIERD_WRITE);
-	memset(v[held].data, held + 1, v[held].bytes);
+	bytes_fill(v[held].data, held + 1, v[held].bytes);
 	for (; held >= 0; held--) {
 		ck_assert(system_bytes_are(v[held].data, (unsigned char)(held + 1), v[held].bytes));
 		tierd_release(t, &v[held]);

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "libclient/admin.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 
 #define CONFIG                                                           \
@@ -87,7 +88,7 @@ static void borrows_all(struct system *unused, void *arg)
 	MUST(tierd_open(s->socket, "borrower", 0, &t) == 0);
 	for (unsigned i = 0; i < HELD; i++) {
 		MUST(tierd_acquire(t, make(t), GPU, TIERD_WRITE, -1, &v[i]) == 0);
-		memset(v[i].data, (int)i + 1, v[i].bytes);
+		bytes_fill(v[i].data, (int)i + 1, v[i].bytes);
 	}
 	atomic_store(&board->holding, true);
 	do

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/oracle.h"
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
@@ -55,7 +56,7 @@ static int write_one(unsigned i)
 
 	if (rc < 0)
 		return rc;
-	memset(v.data, (int)i + 1, v.bytes);
+	bytes_fill(v.data, (int)i + 1, v.bytes);
 	tierd_release(td, &v);
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "libclient/tierd.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 
 #define CONFIG                                   \
@@ -63,7 +64,7 @@ static void fill(struct tierd *t, tierd_tensor h, int place, int byte)
 {
 	struct tierd_view v = hold(t, h, place, TIERD_WRITE);
 
-	memset(v.data, byte, v.bytes);
+	bytes_fill(v.data, byte, v.bytes);
 	tierd_release(t, &v);
 }
 
@@ -449,7 +450,7 @@ START_TEST(a_change_is_written_once)
 		struct tierd_view v = hold(t, h[n % MANY], TIERD_HOST, TIERD_READ | TIERD_WRITE);
 
 		ck_assert(system_bytes_are(v.data, (unsigned char)(n / MANY), v.bytes));
-		memset(v.data, (int)(n / MANY) + 1, v.bytes);
+		bytes_fill(v.data, (int)(n / MANY) + 1, v.bytes);
 		tierd_release(t, &v);
 	}
 	ck_assert_int_eq(tierd_flush(t, h, MANY), 0);

@@ -18,6 +18,7 @@
 #include "base/compiler.h"
 #include "base/cuda.h"
 #include "libclient/client.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 
 #define CONFIG                                                \
@@ -109,7 +110,7 @@ static void fill(tierd_tensor h, int place, int byte)
 	struct tierd_view v;
 
 	must(tierd_acquire(t, h, place, TIERD_WRITE, WAIT_NS, &v), "acquire to fill");
-	memset(on_gpu(&v), byte, v.bytes);
+	bytes_fill(on_gpu(&v), byte, v.bytes);
 	tierd_release(t, &v);
 }
 
@@ -365,7 +366,7 @@ static void writes_after_its_hang_up(struct system *unused, void *arg)
 	close(t->socket_fd);
 	say(ready[1]);
 	for (unsigned char byte = 0;; byte++)
-		memset(on_gpu(&v), byte, v.bytes);
+		bytes_fill(on_gpu(&v), byte, v.bytes);
 }
 
 static void wants_all_of_it(struct system *unused, void *arg)

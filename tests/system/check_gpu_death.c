@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/gpu_client.h"
 #include "tests/system/system.h"
 
@@ -97,7 +98,7 @@ static void victim(struct system *unused, void *arg)
 		case 2:
 			rc = tierd_acquire(c.t, h[i], TIERD_HOST, access, NS_PER_MS, &v);
 			if (rc == 0) {
-				memset(v.data, 0x77, v.bytes);
+				bytes_fill(v.data, 0x77, v.bytes);
 				tierd_release(c.t, &v);
 			}
 			break;

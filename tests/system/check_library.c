@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "libclient/admin.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/client_rig.h"
 
 #define CONFIG                                   \
@@ -287,7 +288,7 @@ START_TEST(what_was_just_written_is_stored)
 		tierd_tensor h = make(KIB(64));
 
 		v = hold(h, TIERD_HOST, TIERD_WRITE | TIERD_DISCARD);
-		memset(v.data, 1, v.bytes);
+		bytes_fill(v.data, 1, v.bytes);
 		tierd_release(t, &v);
 		ck_assert_int_eq(tierd_stat(t, h, &info), 0);
 		ck_assert_uint_eq(info.stored_bytes[TIERD_DRAM], KIB(64));
@@ -417,7 +418,7 @@ START_TEST(signals_in_a_storm_lose_nothing)
 		}
 		ck_assert_uint_eq(((unsigned char *)v.data)[v.bytes - 1], last[i]);
 		last[i] = (unsigned char)n;
-		memset(v.data, last[i], v.bytes);
+		bytes_fill(v.data, last[i], v.bytes);
 		tierd_release(t, &v);
 	}
 	alarms(0);
@@ -509,12 +510,12 @@ START_TEST(a_closed_connections_views_keep_their_pins)
 	struct tierd_info info;
 
 	v = hold(h, TIERD_HOST, TIERD_WRITE);
-	memset(v.data, 4, v.bytes);
+	bytes_fill(v.data, 4, v.bytes);
 	tierd_close(first);
 	ck_assert_int_eq(tierd_open(s->socket, "job", 0, &t), 0);
 	ck_assert_int_eq(tierd_stat(t, h, &info), 0);
 	ck_assert_uint_eq(info.pins, 1);
-	memset(v.data, 5, v.bytes);
+	bytes_fill(v.data, 5, v.bytes);
 	tierd_release(first, &v);
 	expect(h, GPU, 5);
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "libclient/tierd.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
 
@@ -129,7 +130,7 @@ START_TEST(clients_are_served_before_all_of_dram_is_there)
 	spec.shape[0] = MIB(600);
 	ck_assert_msg(tierd_create(t, &spec, 1, &large) == 0, "%s", tierd_error(t));
 	ck_assert_int_eq(tierd_acquire(t, small, TIERD_HOST, TIERD_WRITE, -1, &v), 0);
-	memset(v.data, 1, v.bytes);
+	bytes_fill(v.data, 1, v.bytes);
 	tierd_release(t, &v);
 	ck_assert_int_eq(tierd_acquire(t, large, TIERD_HOST, TIERD_WRITE, -1, &v), 0);
 	ck_assert(system_bytes_are(v.data, 0, v.bytes));
@@ -251,7 +252,7 @@ static void pinned_client(struct system *unused, void *arg)
 		client_must(
 			tierd_acquire(t, tensors[i], i == 1 ? 0 : TIERD_HOST, TIERD_WRITE, -1, &v),
 			"acquire");
-		memset(v.data, 7, v.bytes);
+		bytes_fill(v.data, 7, v.bytes);
 	}
 	say(pipe_fds[1]);
 	pause();

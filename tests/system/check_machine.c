@@ -31,6 +31,7 @@
 #include "base/compiler.h"
 #include "base/nofile.h"
 #include "libclient/tierd.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 #include "tests/system/wire.h"
 #include "tests/unit/cgroup_rig.h"
@@ -73,7 +74,7 @@ static void use(struct tierd *t)
 		if (rc < 0)
 			system_fail(s, "acquire %u: %s", n, tierd_error(t));
 		if (n < TENSORS)
-			memset(v.data, (int)i + 1, v.bytes);
+			bytes_fill(v.data, (int)i + 1, v.bytes);
 		else
 			ck_assert(system_bytes_are(v.data, (unsigned char)(i + 1), v.bytes));
 		tierd_release(t, &v);
@@ -319,7 +320,7 @@ START_TEST(clients_take_no_descriptor_that_hbm_will_want)
 		ck_assert_int_eq(tierd_create(first, &spec, 1, &h[i]), 0);
 		if (tierd_acquire(first, h[i], 0, TIERD_WRITE, 20 * (int64_t)NS_PER_S, &v[i]) < 0)
 			system_fail(s, "slab %u: %s", i, tierd_error(first));
-		memset(v[i].data, (int)i + 1, v[i].bytes);
+		bytes_fill(v[i].data, (int)i + 1, v[i].bytes);
 		ck_assert_int_eq(nofile_read(&open_fds[i], &err), 0);
 	}
 	/* Nor does a slab that is mapped cost its client any; the first opened the driver. */
@@ -474,7 +475,7 @@ START_TEST(a_container_with_room_for_its_tiers_is_enough)
 		if (tierd_acquire(t, h[i], TIERD_HOST, access, 20 * (int64_t)NS_PER_S, &v) < 0)
 			system_fail(s, "acquire %u: %s", n, tierd_error(t));
 		if (n < MANY)
-			memset(v.data, (int)(i % 251) + 1, v.bytes);
+			bytes_fill(v.data, (int)(i % 251) + 1, v.bytes);
 		else
 			ck_assert(system_bytes_are(v.data, (unsigned char)(i % 251 + 1), v.bytes));
 		tierd_release(t, &v);

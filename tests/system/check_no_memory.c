@@ -13,6 +13,7 @@
 
 #include "base/compiler.h"
 #include "libclient/tierd.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/system.h"
 
 static struct system tierd_system;
@@ -130,7 +131,7 @@ static void write_one(struct tierd *td, tierd_tensor t, int place, unsigned char
 	struct tierd_view v;
 
 	TRY(td, tierd_acquire(td, t, place, TIERD_WRITE | TIERD_DISCARD, 20 * SECONDS, &v));
-	memset(v.data, with, v.bytes);
+	bytes_fill(v.data, with, v.bytes);
 	tierd_release(td, &v);
 }
 

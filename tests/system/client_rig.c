@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fake/bytes.h"
 #include "tests/system/client_rig.h"
 #include "tests/unit/point.h"
 
@@ -46,7 +47,7 @@ void fill(tierd_tensor h, int place, int byte)
 {
 	struct tierd_view v = hold(h, place, TIERD_WRITE | TIERD_DISCARD);
 
-	memset(v.data, byte, v.bytes);
+	bytes_fill(v.data, byte, v.bytes);
 	tierd_release(t, &v);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "tests/fake/bytes.h"
 #include "tests/system/domain_rig.h"
 
 #include <grp.h>
@@ -95,7 +96,7 @@ void domain_fill(struct tierd *t, tierd_tensor x, int place, int byte)
 
 	MUST(tierd_acquire(t, x, place, TIERD_WRITE | TIERD_DISCARD, -1, &v) == 0, "acquire: %s",
 	     tierd_error(t));
-	memset(v.data, byte, v.bytes);
+	bytes_fill(v.data, byte, v.bytes);
 	tierd_release(t, &v);
 }
 

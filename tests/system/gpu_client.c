@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/fake/cuda/fake_cuda.h"
 
 _Noreturn void gpu_client_died(const char *format, ...)
@@ -60,23 +61,29 @@ void gpu_client_write_cpu(void *at, uint64_t bytes, uint64_t seed)
 {
 	struct block b;
 
+	bytes_are_written(at, bytes);
+	bytes_unseen_begin();
 	for (uint64_t done = 0; done < bytes; done += sizeof(b)) {
 		block_fill(&b, seed, done / 8);
 		memcpy((char *)at + done, &b, MIN(sizeof(b), bytes - done));
 	}
+	bytes_unseen_end();
 }
 
 /* `offset` is where in the tensor `at` is, a multiple of 8. */
 bool gpu_client_check_cpu(const void *at, uint64_t bytes, uint64_t offset, uint64_t seed)
 {
+	bool same = true;
 	struct block b;
 
-	for (uint64_t done = 0; done < bytes; done += sizeof(b)) {
+	bytes_are_read(at, bytes);
+	bytes_unseen_begin();
+	for (uint64_t done = 0; same && done < bytes; done += sizeof(b)) {
 		block_fill(&b, seed, (offset + done) / 8);
-		if (memcmp((const char *)at + done, &b, MIN(sizeof(b), bytes - done)) != 0)
-			return false;
+		same = memcmp((const char *)at + done, &b, MIN(sizeof(b), bytes - done)) == 0;
 	}
-	return true;
+	bytes_unseen_end();
+	return same;
 }
 
 /* write(pointer, bytes, seed) */

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/unit/point.h"
 
 #define COPY_MAX  (3 * MIB(1))
@@ -68,9 +69,10 @@ static uint64_t pattern_word(uint64_t seed, uint32_t version, uint64_t at)
 }
 
 /* Of chunk-aligned `offset`. */
-static void pattern_fill(const struct oracle_tensor *t, uint32_t version, uint64_t offset, char *to,
-			 uint64_t bytes)
+BYTES_UNSEEN static void pattern_fill(const struct oracle_tensor *t, uint32_t version,
+				      uint64_t offset, char *to, uint64_t bytes)
 {
+	bytes_are_written(to, bytes);
 	for (uint64_t i = 0; i < bytes; i += 8) {
 		uint64_t word = pattern_word(t->seed, version, offset + i);
 
@@ -102,12 +104,13 @@ static void verify_bytes(const struct oracle *o, const struct oracle_tensor *t, 
 }
 
 /* `data` holds bytes [offset, offset + bytes) of the tensor. The lock is held. */
-static void verify(struct oracle *o, const struct oracle_tensor *t, uint64_t offset, uint64_t bytes,
-		   const char *data, const char *how)
+BYTES_UNSEEN static void verify(struct oracle *o, const struct oracle_tensor *t, uint64_t offset,
+				uint64_t bytes, const char *data, const char *how)
 {
 	uint64_t end = offset + bytes, at = MIN(ALIGN_UP(offset, 8), end),
 		 last = ALIGN_DOWN(end, 8);
 
+	bytes_are_read(data, bytes);
 	verify_bytes(o, t, offset, at, data, how);
 	for (; at < last; at += 8) {
 		uint32_t version = o->version[t->first_chunk + at / ORACLE_CHUNK];

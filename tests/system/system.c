@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/system/leftovers.h"
 #include "tests/unit/point.h"
 
@@ -407,7 +408,7 @@ bool system_bytes_are(const void *data, unsigned char value, size_t bytes)
 	const unsigned char *at = data;
 
 	/* Each byte equals the one before it, and the first is right. */
-	return bytes == 0 || (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0);
+	return bytes == 0 || (at[0] == value && bytes_equal(at, at + 1, bytes - 1));
 }
 
 uint64_t system_cpu_ns(const struct system *s)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/nofile.h"
+#include "tests/fake/bytes.h"
 #include "tiers/gpu_inside.h"
 
 /* ---- which GPU and how much ------------------------------------------------------------------ */
@@ -384,7 +385,7 @@ START_TEST(pieces_that_continue_each_other_are_one_copy)
 	before = fake_cuda_calls("cuMemcpyHtoDAsync");
 	gpu_rig_finish(&rig);
 	ck_assert_uint_eq(fake_cuda_calls("cuMemcpyHtoDAsync") - before, 3); /* 4, 32, 4 MiB */
-	ck_assert_int_eq(memcmp(gpu_rig_memory(&rig), rig.host, MIB(40)), 0);
+	ck_assert(bytes_equal(gpu_rig_memory(&rig), rig.host, MIB(40)));
 	gpu_rig_close(&rig);
 }
 END_TEST
@@ -455,7 +456,7 @@ START_TEST(zeros_and_copies_inside_use_copies_alone)
 		ck_assert_int_eq(gpu_rig_run(&rig, &write), 0);
 		ck_assert_int_eq(gpu_rig_run(&rig, &move), 0);
 		memmove(rig.host + move.offset, rig.host + move.from, move.bytes);
-		ck_assert_int_eq(memcmp(memory, rig.host, MIB(40)), 0);
+		ck_assert(bytes_equal(memory, rig.host, MIB(40)));
 		ck_assert_int_eq(gpu_rig_run(&rig, &zero), 0);
 		ck_assert(gpu_rig_all(memory + zero.offset, zero.bytes, zero.value));
 		ck_assert_int_eq(memcmp(memory, rig.host, zero.offset), 0);
@@ -528,7 +529,7 @@ START_TEST(two_gpus_keep_their_bytes_apart)
 		gpu_rig_finish(&rig[i]);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(x[i].result, 0);
-		ck_assert_int_eq(memcmp(gpu_rig_memory(&rig[i]), rig[i].host, RIG_SLAB), 0);
+		ck_assert(bytes_equal(gpu_rig_memory(&rig[i]), rig[i].host, RIG_SLAB));
 		ck_assert_uint_eq(fake_cuda_used_bytes(i), RIG_SLAB);
 	}
 	for (unsigned i = 0; i < 2; i++)

@@ -13,6 +13,7 @@
 
 #include "base/cuda.h"
 #include "base/log.h"
+#include "tests/fake/bytes.h"
 
 START_TEST(memory_that_cannot_be_registered_is_used_as_it_is)
 {
@@ -28,7 +29,7 @@ START_TEST(memory_that_cannot_be_registered_is_used_as_it_is)
 	x.host = rig.host;
 	gpu_rig_fill(rig.host, MIB(3), 1);
 	ck_assert_int_eq(gpu_rig_run(&rig, &x), 0);
-	ck_assert_int_eq(memcmp(gpu_rig_memory(&rig), rig.host, MIB(3)), 0);
+	ck_assert(bytes_equal(gpu_rig_memory(&rig), rig.host, MIB(3)));
 	ck_assert_uint_gt(fake_cuda_counts().unregistered, 0);
 	/* One that is registered already is as good. */
 	pin.host = rig.host;
@@ -163,7 +164,7 @@ static void use_all(struct gpu_rig *rig)
 	bool moved = true;
 
 	gpu_rig_fill(host, MIB(3), 8);
-	memset(host + MIB(12), 1, MIB(2));
+	bytes_fill(host + MIB(12), 1, MIB(2));
 	for (size_t i = 0; i < ARRAY_SIZE(x); i++) {
 		int r = gpu_rig_run(rig, &x[i]);
 

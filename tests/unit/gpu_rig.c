@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/fake/bytes.h"
 #include "tests/unit/point.h"
 #include "tiers/gpu_inside.h"
 
@@ -153,13 +154,14 @@ struct gpu_rig gpu_rig_new(unsigned index)
 	return rig;
 }
 
-void gpu_rig_fill(unsigned char *at, uint64_t bytes, unsigned seed)
+BYTES_UNSEEN void gpu_rig_fill(unsigned char *at, uint64_t bytes, unsigned seed)
 {
+	bytes_are_written(at, bytes);
 	for (uint64_t i = 0; i < bytes; i++)
 		at[i] = (unsigned char)((i * 2654435761u + seed * 40503u) >> 11);
 }
 
 bool gpu_rig_all(const unsigned char *at, uint64_t bytes, unsigned char value)
 {
-	return at[0] == value && memcmp(at, at + 1, bytes - 1) == 0;
+	return at[0] == value && bytes_equal(at, at + 1, bytes - 1);
 }

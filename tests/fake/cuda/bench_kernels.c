@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "tests/fake/bytes.h"
 #include "tests/fake/cuda/inside.h"
 #include "tools/bench/card.h"
 
@@ -25,15 +26,16 @@ static struct words words_of(void *const *params)
 	return w;
 }
 
-void fake_bench_fill(void *const *params)
+BYTES_UNSEEN void fake_bench_fill(void *const *params)
 {
 	struct words w = words_of(params);
 
+	bytes_are_written(w.at, w.n * sizeof(*w.at));
 	for (uint64_t i = 0; i < w.n; i++)
 		w.at[i] = card_word(i, w.seed);
 }
 
-void fake_bench_check(void *const *params)
+BYTES_UNSEEN void fake_bench_check(void *const *params)
 {
 	struct words w = words_of(params);
 	CUdeviceptr bad_at;
@@ -41,6 +43,7 @@ void fake_bench_check(void *const *params)
 
 	memcpy(&bad_at, params[3], sizeof(bad_at));
 	memcpy(&bad, fake_cuda_host(bad_at), sizeof(bad));
+	bytes_are_read(w.at, w.n * sizeof(*w.at));
 	for (uint64_t i = 0; i < w.n; i++)
 		bad += w.at[i] != card_word(i, w.seed);
 	memcpy(fake_cuda_host(bad_at), &bad, sizeof(bad));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "tests/fake/bytes.h"
 #include "tests/fake/cuda/inside.h"
 
 #define KERNELS_MAX 32
@@ -21,7 +22,17 @@ static void run_fill(void *const *params)
 	memcpy(&at, params[0], sizeof(at));
 	memcpy(&bytes, params[1], sizeof(bytes));
 	memcpy(&byte, params[2], sizeof(byte));
-	memset(fake_cuda_host(at), (int)byte, bytes);
+	bytes_fill(fake_cuda_host(at), (int)byte, bytes);
+}
+
+BYTES_UNSEEN static uint64_t count_others(const unsigned char *data, uint64_t bytes,
+					  unsigned char byte)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < bytes; i++)
+		n += data[i] != byte;
+	return n;
 }
 
 /* compare(pointer, bytes, byte, pointer to a 64-bit count): adds how many bytes differ. */
@@ -38,8 +49,8 @@ static void run_compare(void *const *params)
 	memcpy(&count, params[3], sizeof(count));
 	data = fake_cuda_host(at);
 	memcpy(&differ, fake_cuda_host(count), sizeof(differ));
-	for (uint64_t i = 0; i < bytes; i++)
-		differ += data[i] != (unsigned char)byte;
+	bytes_are_read(data, bytes);
+	differ += count_others(data, bytes, (unsigned char)byte);
 	memcpy(fake_cuda_host(count), &differ, sizeof(differ));
 }
 

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/fake/bytes.h"
 #include "tests/fake/cuda/inside.h"
 
 /* The CPU and other processes store into words without telling, so words are looked at this often.
@@ -105,7 +106,7 @@ static void poison(void)
 		if (op == NULL || op->poisoned || (op->kind != OP_COPY && op->kind != OP_FILL) ||
 		    !may_go(stream) || !still_there(stream->ctx, op))
 			continue;
-		memset(op->to, FAKE_CUDA_POISON, op->bytes);
+		bytes_fill(op->to, FAKE_CUDA_POISON, op->bytes);
 		op->poisoned = true;
 	}
 }
@@ -132,11 +133,11 @@ static void do_op(struct fake_ctx *ctx, struct fake_op *op)
 
 	switch (op->kind) {
 	case OP_COPY:
-		memcpy(op->to, op->from, op->bytes);
+		bytes_copy(op->to, op->from, op->bytes);
 		did_copy(ctx);
 		break;
 	case OP_FILL:
-		memset(op->to, op->fill, op->bytes);
+		bytes_fill(op->to, op->fill, op->bytes);
 		break;
 	case OP_RECORD:
 		list_remove(&op->record);
