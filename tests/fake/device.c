@@ -38,19 +38,22 @@ HELPER size_t thread_index(void)
 /* The butterfly of the GPU: the order in which its lanes add. Each lane works it out for itself. */
 static double combine(double own, double (*of_two)(double a, double b))
 {
-	double values[WARP_LANES], next[WARP_LANES];
+	double values[2][WARP_LANES]; /* by turns the one is made of the other */
+	unsigned now = 0;
 
 	EXPECT(warp != NULL);
 	warp->values[thread % WARP_LANES] = own;
 	pthread_barrier_wait(&warp->all);
-	memcpy(values, warp->values, sizeof(values));
+	memcpy(values[now], warp->values, sizeof(values[now]));
 	pthread_barrier_wait(&warp->all);
 	for (size_t distance = WARP_LANES / 2; distance > 0; distance /= 2) {
+		const double *from = values[now];
+		double *to = values[now = 1 - now];
+
 		for (size_t i = 0; i < WARP_LANES; i++)
-			next[i] = of_two(values[i], values[i ^ distance]);
-		memcpy(values, next, sizeof(values));
+			to[i] = of_two(from[i], from[i ^ distance]);
 	}
-	return values[thread % WARP_LANES];
+	return values[now][thread % WARP_LANES];
 }
 
 static double add(double a, double b)

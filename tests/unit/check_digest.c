@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/crc32c.h"
+#include "tests/fake/bytes.h"
 #include "tests/unit/unit.h"
 
 #define JOBS  96u
@@ -20,6 +21,13 @@ struct world {
 	bool urgent; /* what is queued from now on */
 };
 
+BYTES_UNSEEN static void words_fill(uint64_t *to, uint64_t bytes)
+{
+	bytes_are_written(to, bytes);
+	for (uint64_t i = 0; i < bytes / 8; i++)
+		to[i] = (i + 1) * 0x9e3779b97f4a7c15ull;
+}
+
 static void world_open(struct world *w, unsigned threads)
 {
 	struct err err = ERR_INIT;
@@ -29,8 +37,7 @@ static void world_open(struct world *w, unsigned threads)
 	w->from = malloc(JOBS * BYTES);
 	w->to = calloc(JOBS, BYTES);
 	ck_assert(w->from != NULL && w->to != NULL);
-	for (uint64_t i = 0; i < JOBS * BYTES / 8; i++)
-		((uint64_t *)w->from)[i] = (i + 1) * 0x9e3779b97f4a7c15ull;
+	words_fill((uint64_t *)w->from, JOBS * BYTES);
 }
 
 static void world_close(struct world *w)
@@ -65,7 +72,7 @@ static void check_all(struct world *w)
 		ck_assert_uint_eq(w->back[i], 1);
 		ck_assert_uint_eq(job->crc, crc32c(0, job->from, job->bytes));
 		if (job->to != NULL)
-			ck_assert_int_eq(memcmp(job->to, job->from, job->bytes), 0);
+			ck_assert(bytes_equal(job->to, job->from, job->bytes));
 		ck_assert_uint_eq(w->to[i * BYTES + job->bytes], 0);
 	}
 }
