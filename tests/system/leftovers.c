@@ -23,10 +23,11 @@ static const char *base(void)
 	return dir != NULL ? dir : "/var/tmp";
 }
 
-/* What this program's folders begin with. */
+/* What this program's folders begin with. Short: a sentence of the library names a path and has 127
+ * bytes. */
 static int prefix(char *ret, size_t room)
 {
-	return snprintf(ret, room, "tierd-test-%d-", (int)runner);
+	return snprintf(ret, room, "tierd%d-", (int)runner);
 }
 
 void leftovers_name(char *ret, size_t room)
