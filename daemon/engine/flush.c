@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/heap.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
@@ -16,7 +15,8 @@
 #include "daemon/engine/request.h"
 #include "daemon/engine/tensor.h"
 
-#define FLUSH_WINDOW 16u /* tensors being written at once */
+#define FLUSH_WINDOW 16u  /* tensors being written at once */
+#define FLUSH_LOOKS  128u /* records looked at in a turn: others are served in between */
 
 static int flush_text(struct engine *e, struct request *q, uint32_t tensor, int rc)
 {
@@ -116,11 +116,50 @@ static bool step_item(struct engine *e, struct request *q, struct item *item)
 		request_finish(e, q, rc, q->cause);
 		return false;
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		q->open--;
-	else if (!list_linked(&item->link))
+		list_push_back(&q->spare, &item->link);
+	} else if (!list_linked(&item->link)) {
 		list_push_back(&q->todo, &item->link); /* it waits for no move: looked at by poll */
+	}
 	return true;
+}
+
+static bool is_flushable(const struct engine *e, uint32_t tensor, uint16_t ns)
+{
+	const struct record *r = &e->records[tensor];
+
+	return (r->flags & (RECORD_LIVE | RECORD_DOOMED | RECORD_SMALL)) == RECORD_LIVE &&
+	       r->name_space == ns &&
+	       (r->front != DEVICE_NONE || r->move != 0 || (r->flags & RECORD_LOST) != 0);
+}
+
+/* The next tensor of the list. */
+static struct item *next_listed(struct request *q)
+{
+	return q->next < q->n ? &q->items[q->next++] : NULL;
+}
+
+/* The next of the namespace with bytes in a mapped tier; NULL also after many others: then it goes
+ * on at once, after a turn. */
+static struct item *next_found(struct engine *e, struct request *q)
+{
+	uint32_t left = q->walk_end - q->walk, end = q->walk + MIN(left, FLUSH_LOOKS);
+	struct item *item;
+
+	while (q->walk < end && !is_flushable(e, q->walk, q->holder->name_space))
+		q->walk++;
+	if (q->walk == end) {
+		if (end < q->walk_end) {
+			q->polling = true;
+			e->poll_at_ns = e->now_ns;
+		}
+		return NULL;
+	}
+	item = list_entry(list_pop_front(&q->spare), struct item, link);
+	item->tensor = q->walk++;
+	item->generation = word0_generation(word0_of(e, item->tensor));
+	return item;
 }
 
 /* Looks at those for which something has changed, and begins others while few are open. */
@@ -134,45 +173,21 @@ void flush_step(struct engine *e, struct request *q)
 	while ((it = list_pop_front(&now)) != NULL)
 		if (!step_item(e, q, list_entry(it, struct item, link)))
 			return;
-	while (q->next < q->n && q->open < FLUSH_WINDOW) {
+	while (q->open < FLUSH_WINDOW) {
+		struct item *item = q->walk != 0 ? next_found(e, q) : next_listed(q);
+
+		if (item == NULL)
+			break;
 		q->open++;
-		if (!step_item(e, q, &q->items[q->next++]))
+		if (!step_item(e, q, item))
 			return;
 	}
-	if (q->open > 0 || q->syncs > 0)
+	if (q->open > 0 || q->syncs > 0 || q->polling)
 		return;
 	if (!q->synced)
 		begin_syncs(e, q);
 	else
 		request_finish(e, q, q->result, q->cause);
-}
-
-static bool is_flushable(const struct engine *e, uint32_t tensor, uint16_t ns)
-{
-	const struct record *r = &e->records[tensor];
-
-	return (r->flags & (RECORD_LIVE | RECORD_DOOMED | RECORD_SMALL)) == RECORD_LIVE &&
-	       r->name_space == ns &&
-	       (r->front != DEVICE_NONE || r->move != 0 || (r->flags & RECORD_LOST) != 0);
-}
-
-/* All of the namespace: the handles of what stands in a mapped tier now. */
-static struct wire_handle *whole_name_space(struct engine *e, uint16_t ns, size_t *ret_n)
-{
-	struct wire_handle *all;
-	size_t n = 0;
-
-	for (uint32_t i = 1; i < e->index_high; i++)
-		n += is_flushable(e, i, ns);
-	all = heap_zeros(MAX(n, 1u), sizeof(*all));
-	if (all == NULL)
-		return NULL;
-	*ret_n = n;
-	n = 0;
-	for (uint32_t i = 1; i < e->index_high; i++)
-		if (is_flushable(e, i, ns))
-			all[n++] = (struct wire_handle){ i, word0_generation(word0_of(e, i)) };
-	return all;
 }
 
 static int check_flush(struct engine *e, struct request *q)
@@ -183,7 +198,7 @@ static int check_flush(struct engine *e, struct request *q)
 		snprintf(q->cause, sizeof(q->cause), "there is no nvme tier");
 		return -ENODEV;
 	}
-	for (size_t i = 0; i < q->n; i++) {
+	for (size_t i = 0; i < q->n && q->walk == 0; i++) {
 		if (!handle_live(e, q->items[i].tensor, q->items[i].generation)) {
 			request_name_stale(e, q, q->cause, sizeof(q->cause));
 			return -ESTALE;
@@ -201,24 +216,18 @@ static int check_flush(struct engine *e, struct request *q)
 void engine_flush(struct engine *e, struct holder *h, uint32_t id, const struct wire_handle *t,
 		  size_t n, uint64_t now_ns)
 {
-	struct wire_handle *all = NULL;
+	static const struct wire_handle none[FLUSH_WINDOW];
 	struct request *q;
 	int rc;
 
 	e->now_ns = now_ns;
-	if (n == 0) {
-		all = whole_name_space(e, h->name_space, &n);
-		t = all;
-	}
-	if (t == NULL) {
-		e->params.hooks.complete(e->params.hooks.ctx, h, id, -ENOMEM, 0,
-					 "no memory for the request");
-		return;
-	}
-	q = request_new(e, h, id, REQUEST_FLUSH, t, n);
-	heap_free(all);
+	q = request_new(e, h, id, REQUEST_FLUSH, n == 0 ? none : t, n == 0 ? FLUSH_WINDOW : n);
 	if (q == NULL)
 		return;
+	for (size_t i = 0; i < q->n && n == 0; i++)
+		list_push_back(&q->spare, &q->items[i].link);
+	q->walk = n == 0;
+	q->walk_end = e->index_high;
 	list_push_back(&e->running, &q->link);
 	rc = check_flush(e, q);
 	if (rc < 0)

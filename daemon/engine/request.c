@@ -83,6 +83,7 @@ struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enu
 	list_init(&q->link);
 	list_init(&q->woken_link);
 	list_init(&q->todo);
+	list_init(&q->spare);
 	list_push_back(&h->requests, &q->holder_link);
 	for (size_t i = 0; i < n; i++) {
 		q->items[i] = (struct item){ .request = q,

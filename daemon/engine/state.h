@@ -247,8 +247,10 @@ struct request {
 	uint64_t offset, bytes;
 	void *window;
 	/* flush */
-	size_t next;    /* items from it on were not begun; copy: bytes done */
-	unsigned syncs; /* sync xfers in flight */
+	size_t next;             /* items from it on were not begun; copy: bytes done */
+	uint32_t walk, walk_end; /* of a namespace: records to be looked at yet; 0: of a list */
+	struct list spare;       /* and the items of it that are free */
+	unsigned syncs;          /* sync xfers in flight */
 	bool synced;
 	int result; /* first failure */
 	char cause[ERR_TEXT_BYTES];

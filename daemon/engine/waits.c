@@ -105,7 +105,7 @@ static bool put_wait(struct engine *e, struct request *q, struct answer *a)
 			       .kind = (uint8_t)q->kind,
 			       .place = place_of(e, q),
 			       .access = q->access,
-			       .tensors = (uint32_t)q->n,
+			       .tensors = (uint32_t)(q->walk != 0 ? q->open : q->n),
 			       .since_ns = e->now_ns - MIN(q->begin_ns, e->now_ns),
 			       .device = DEVICE_NONE,
 			       .client_space_bytes = (uint8_t)strlen(of_client) };

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/engine/state.h"
 #include "tests/sim/rig.h"
 
 #define HOST PROTOCOL_PLACE_HOST
@@ -82,5 +83,32 @@ START_TEST(a_flush_follows_what_was_taken_elsewhere)
 }
 END_TEST
 
+/* Of a namespace with a million tensors only some are looked at before others are served. */
+START_TEST(a_flush_of_all_lets_others_come_in_between)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle first = rig_create_written(r, 0, WORLD_BLOCK, HOST, 'f'), last;
+
+	for (unsigned i = 0; i < WORLD_TENSORS * 3 / 4; i++)
+		(void)rig_create(r, 0, 16);
+	last = rig_create_written(r, 0, WORLD_BLOCK, HOST, 'l');
+	rig_flush_all(r, 0, 2, NULL, 0);
+	ck_assert(record_of(r->world.engine, first.index)->move != 0);
+	ck_assert(record_of(r->world.engine, last.index)->move == 0);
+	world_turn(&r->world, 0);
+	ck_assert(record_of(r->world.engine, last.index)->move != 0);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 100), 0);
+	ck_assert((record_of(r->world.engine, first.index)->sources & SOURCE_NVME) != 0);
+	ck_assert((record_of(r->world.engine, last.index)->sources & SOURCE_NVME) != 0);
+	/* There is nothing left to do, nor a tensor. */
+	rig_flush_all(r, 0, 2, NULL, 0);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 100), 0);
+	rig_flush_all(r, 1, 2, NULL, 0);
+	ck_assert_int_eq(rig_wait(r, 1, 2, 100), 0);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("flushes", what_the_caller_reads_is_flushed_though_another_wants_it_elsewhere,
-	  what_another_has_no_room_for_is_flushed, a_flush_follows_what_was_taken_elsewhere)
+	  what_another_has_no_room_for_is_flushed, a_flush_follows_what_was_taken_elsewhere,
+	  a_flush_of_all_lets_others_come_in_between)
