@@ -157,7 +157,7 @@ static void seat_take(struct metrics *m, struct MHD_Connection *c, void **ret)
 {
 	struct seat *s = m->seats;
 
-	while (s->taken)
+	while (s < m->seats + ARRAY_SIZE(m->seats) && s->taken)
 		s++;
 	ASSERT(s < m->seats + ARRAY_SIZE(m->seats));
 	*s = (struct seat){
