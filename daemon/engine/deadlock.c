@@ -358,7 +358,23 @@ static void tell_of_pins(struct engine *e, struct request *q, unsigned clients)
 
 /* ---- without a pin ---- */
 
-/* Nobody is left who could destroy something. */
+/* It destroys what is of its namespace, if there is anything. */
+static bool may_destroy(const struct engine *e, const struct holder *h)
+{
+	const struct list *it;
+
+	if (e->name_spaces[h->name_space].first != TENSOR_NONE)
+		return true;
+	list_for_each (it, &e->holders) {
+		const struct holder *of = list_entry(it, struct holder, link);
+
+		if (of->name_space == h->name_space && of->first != TENSOR_NONE)
+			return true;
+	}
+	return false;
+}
+
+/* Nobody is left who could destroy something: who only looks on, as tierctl, cannot. */
 static bool everybody_waits(const struct engine *e)
 {
 	const struct list *it;
@@ -366,7 +382,7 @@ static bool everybody_waits(const struct engine *e)
 	list_for_each (it, &e->holders) {
 		const struct holder *h = list_entry(it, struct holder, link);
 
-		if (!h->dead && !h->stopped && !all_wait(h))
+		if (!h->dead && !h->stopped && !all_wait(h) && may_destroy(e, h))
 			return false;
 	}
 	return true;

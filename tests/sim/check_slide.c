@@ -367,6 +367,7 @@ START_TEST(what_nothing_can_make_room_for_is_told)
 		engine_holder_die(r->world.engine, r->client[c].holder, r->world.now_ns);
 		r->client[c].holder = NULL;
 	}
+	rig_rejoin_as(r, 1, 'z'); /* it has nothing to destroy */
 	ck_assert_int_eq(rig_wait(r, 0, 2, 3000), -ENOSPC);
 	ck_assert_ptr_nonnull(strstr(r->client[0].text[2], "destroy something first"));
 	drop(r, &all[ARRAY_SIZE(all) - 1]);

@@ -74,7 +74,7 @@ struct rig *rig_open(struct world_shape shape)
 	return rig_open_by(shape, policy_all[0], 1);
 }
 
-void rig_rejoin(struct rig *r, unsigned client)
+void rig_rejoin_as(struct rig *r, unsigned client, char name_space)
 {
 	struct rig_client *c = &r->client[client];
 	struct holder_tables tables = { .pins = c->pins,
@@ -83,7 +83,6 @@ void rig_rejoin(struct rig *r, unsigned client)
 					.deferred = c->deferred,
 					.logs = c->logs,
 					.log_count = RIG_LOGS };
-	char name_space = (char)('a' + (r->world.shape.quota_count > 0 ? client : 0));
 	struct err err = ERR_INIT;
 
 	memset(c->fences, 0, sizeof(c->fences));
@@ -93,6 +92,11 @@ void rig_rejoin(struct rig *r, unsigned client)
 	c->gone = false;
 	ASSERT(engine_holder_add(r->world.engine, &name_space, 1, &tables, 100 + (int)client, c,
 				 &c->holder, &err) == 0);
+}
+
+void rig_rejoin(struct rig *r, unsigned client)
+{
+	rig_rejoin_as(r, client, (char)('a' + (r->world.shape.quota_count > 0 ? client : 0)));
 }
 
 void rig_threads(struct rig *r, unsigned client, unsigned threads)

@@ -44,6 +44,7 @@ void rig_close(struct rig *r);
 
 /* Another client in the place of one that has died. */
 void rig_rejoin(struct rig *r, unsigned client);
+void rig_rejoin_as(struct rig *r, unsigned client, char name_space);
 struct wire_handle rig_create(struct rig *r, unsigned client, uint64_t bytes);
 /* So many threads of the client have acquired something; until it is told nobody knows. */
 void rig_threads(struct rig *r, unsigned client, unsigned threads);
