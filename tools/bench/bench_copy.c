@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies to and from a GPU through tierd, by the public API of another process, each size beside
- * the raw driver copy of as many bytes in the same run, one after the other: up, down, both ways at
- * once, on all GPUs at once, and between the GPU and nvme, which is compared with the slower of the
- * raw file and the raw link. As many copies are queued on either side. Many rounds, of which the
- * medians are printed, and the lowest and highest ratio.
+ * the raw driver copy of as many bytes in the same run, one after the other, once in memory of the
+ * driver's and once in the very pages that tierd uses, as not all memory of a box is as fast: up,
+ * down, both ways at once, on all GPUs at once, and between the GPU and nvme, which is compared
+ * with the slower of the raw file and the raw link. As many copies are queued on either side. Many
+ * rounds, of which the medians are printed, and the lowest and highest ratio.
  */
 #include <errno.h>
 #include <string.h>
@@ -47,7 +48,7 @@ struct copy {
 	unsigned gpus;
 	struct card gpu[GPUS_MAX];
 	uint64_t ours[DISK_ROUNDS], raw[DISK_ROUNDS];
-	uint64_t paged[ROUNDS]; /* raw, from and to pages like tierd's */
+	uint64_t same[ROUNDS]; /* raw, from and to the same pages as ours */
 	unsigned rounds;
 };
 
@@ -60,7 +61,14 @@ static double median_gbps(double bytes, const uint64_t *ns, unsigned n)
 	return median(gbps, n);
 }
 
-/* The ratio is the median of the rounds' ratios: what is slow for a while is slow for both. */
+/* The median of the rounds' ratios: what is slow for a while is slow for both. */
+static double ratio_to(const struct copy *c, const uint64_t *raw, double *ratio)
+{
+	for (unsigned i = 0; i < c->rounds; i++)
+		ratio[i] = (double)raw[i] / (double)MAX(c->ours[i], 1);
+	return median(ratio, c->rounds);
+}
+
 static void print(struct copy *c, const char *direction, uint64_t bytes, unsigned queued,
 		  unsigned sides)
 {
@@ -68,17 +76,17 @@ static void print(struct copy *c, const char *direction, uint64_t bytes, unsigne
 	double ratio[DISK_ROUNDS];
 	struct result r;
 
-	for (unsigned i = 0; i < c->rounds; i++)
-		ratio[i] = (double)c->raw[i] / (double)MAX(c->ours[i], 1);
 	result_begin(&r, c->o, "copy");
 	result_text(&r, "direction", direction);
 	result_count(&r, "bytes", bytes);
 	result_count(&r, "queued", queued);
 	result_real(&r, "gbps", median_gbps(all, c->ours, c->rounds));
 	result_real(&r, "raw_gbps", median_gbps(all, c->raw, c->rounds));
-	if (c->paged[0] != 0)
-		result_real(&r, "paged_gbps", median_gbps(all, c->paged, c->rounds));
-	result_real(&r, "ratio", median(ratio, c->rounds));
+	if (c->same[0] != 0) {
+		result_real(&r, "same_gbps", median_gbps(all, c->same, c->rounds));
+		result_real(&r, "same_ratio", ratio_to(c, c->same, ratio));
+	}
+	result_real(&r, "ratio", ratio_to(c, c->raw, ratio));
 	result_real(&r, "ratio_low", ratio[0]);
 	result_real(&r, "ratio_high", ratio[c->rounds - 1]);
 	result_end(&r);
@@ -95,6 +103,26 @@ static int failed(const struct side *s)
 	return 1;
 }
 
+/* A raw copy of all sides at once in the pages where they stand. *ret_ns: how long it took. */
+static int raw_same(struct copy *c, struct side *sides, unsigned n,
+		    uint64_t (*raw)(struct copy *, struct side *), uint64_t *ret_ns)
+{
+	unsigned held = 0;
+
+	while (held < n && (sides[held].rc = side_hold(&sides[held], &c->gpu[0])) == 0)
+		held++;
+	if (held == n)
+		*ret_ns = raw(c, sides);
+	for (unsigned i = 0; i < held; i++)
+		side_let_go(&sides[i]);
+	return held == n ? 0 : sides[held].rc;
+}
+
+static uint64_t same_one(struct copy *c, struct side *s)
+{
+	return card_raw(&c->gpu[0], s->pages, s->direction, s->bytes, s->n);
+}
+
 static int one_way(struct copy *c, enum gpu_direction d, uint64_t bytes, unsigned n)
 {
 	struct side s;
@@ -102,11 +130,12 @@ static int one_way(struct copy *c, enum gpu_direction d, uint64_t bytes, unsigne
 	if (side_open(&s, c->socket, d, 0, bytes, n) < 0)
 		return bench_failed("copy");
 	side_round(&s); /* slabs are made and mapped */
-	card_raw(&c->gpu[0], CARD_ALLOCATED, d, bytes, n);
+	card_raw(&c->gpu[0], NULL, d, bytes, n);
 	for (unsigned i = 0; i < c->rounds && s.rc == 0; i++) {
 		c->ours[i] = side_round(&s);
-		c->raw[i] = card_raw(&c->gpu[0], CARD_ALLOCATED, d, bytes, n);
-		c->paged[i] = card_raw(&c->gpu[0], CARD_REGISTERED, d, bytes, n);
+		c->raw[i] = card_raw(&c->gpu[0], NULL, d, bytes, n);
+		if (s.rc == 0)
+			s.rc = raw_same(c, &s, 1, same_one, &c->same[i]);
 	}
 	if (s.rc == 0)
 		print(c, names[d], bytes, n, 1);
@@ -114,12 +143,24 @@ static int one_way(struct copy *c, enum gpu_direction d, uint64_t bytes, unsigne
 	return s.rc < 0 ? failed(&s) : 0;
 }
 
-static int first_failure(struct side *sides, unsigned n)
+static const struct side *any_failed(const struct side *sides, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (sides[i].rc < 0)
-			return failed(&sides[i]);
-	return 0;
+			return &sides[i];
+	return NULL;
+}
+
+static int first_failure(const struct side *sides, unsigned n)
+{
+	const struct side *s = any_failed(sides, n);
+
+	return s != NULL ? failed(s) : 0;
+}
+
+static uint64_t same_both(struct copy *c, struct side *s)
+{
+	return card_raw_both(&c->gpu[0], s[GPU_UP].pages, s[GPU_DOWN].pages, s->bytes, s->n);
 }
 
 /* Both directions on one GPU. */
@@ -132,11 +173,12 @@ static int both_ways(struct copy *c, uint64_t bytes, unsigned n)
 		if (side_open(&sides[d], c->socket, d, 0, bytes, n) < 0)
 			return bench_failed("copy");
 	sides_round(sides, GPU_DIRECTIONS);
-	card_raw_both(&c->gpu[0], CARD_ALLOCATED, bytes, n);
-	for (unsigned i = 0; i < c->rounds; i++) {
+	card_raw_both(&c->gpu[0], NULL, NULL, bytes, n);
+	for (unsigned i = 0; i < c->rounds && !any_failed(sides, GPU_DIRECTIONS); i++) {
 		c->ours[i] = sides_round(sides, GPU_DIRECTIONS);
-		c->raw[i] = card_raw_both(&c->gpu[0], CARD_ALLOCATED, bytes, n);
-		c->paged[i] = card_raw_both(&c->gpu[0], CARD_REGISTERED, bytes, n);
+		c->raw[i] = card_raw_both(&c->gpu[0], NULL, NULL, bytes, n);
+		if (!any_failed(sides, GPU_DIRECTIONS))
+			raw_same(c, sides, GPU_DIRECTIONS, same_both, &c->same[i]);
 	}
 	rc = first_failure(sides, GPU_DIRECTIONS);
 	if (rc == 0)
@@ -148,7 +190,7 @@ static int both_ways(struct copy *c, uint64_t bytes, unsigned n)
 
 struct raw_thread {
 	struct card *gpu;
-	enum card_host host;
+	void *const *host;
 	uint64_t bytes, ns;
 	unsigned n;
 	pthread_t thread;
@@ -163,16 +205,17 @@ static void *raw_main(void *arg)
 	return NULL;
 }
 
-/* All GPUs up at once: as long as the slowest takes. */
-static uint64_t raw_all(struct copy *c, enum card_host host, uint64_t bytes, unsigned n)
+/* All GPUs up at once: as long as the slowest takes. `sides`: in their pages, else NULL. */
+static uint64_t raw_all(struct copy *c, const struct side *sides, uint64_t bytes, unsigned n)
 {
 	struct raw_thread r[GPUS_MAX];
 	uint64_t ns = 0;
 
 	for (unsigned i = 0; i < c->gpus; i++) {
-		r[i] = (struct raw_thread){
-			.gpu = &c->gpu[i], .host = host, .bytes = bytes, .n = n
-		};
+		r[i] = (struct raw_thread){ .gpu = &c->gpu[i],
+					    .host = sides != NULL ? sides[i].pages : NULL,
+					    .bytes = bytes,
+					    .n = n };
 		ASSERT(pthread_create(&r[i].thread, NULL, raw_main, &r[i]) == 0);
 	}
 	for (unsigned i = 0; i < c->gpus; i++) {
@@ -180,6 +223,11 @@ static uint64_t raw_all(struct copy *c, enum card_host host, uint64_t bytes, uns
 		ns = MAX(ns, r[i].ns);
 	}
 	return ns;
+}
+
+static uint64_t same_all(struct copy *c, struct side *sides)
+{
+	return raw_all(c, sides, sides->bytes, sides->n);
 }
 
 static int all_gpus(struct copy *c, uint64_t bytes, unsigned n)
@@ -191,11 +239,12 @@ static int all_gpus(struct copy *c, uint64_t bytes, unsigned n)
 		if (side_open(&sides[i], c->socket, GPU_UP, (int)i, bytes, n) < 0)
 			return bench_failed("copy");
 	sides_round(sides, c->gpus);
-	raw_all(c, CARD_ALLOCATED, bytes, n);
-	for (unsigned i = 0; i < c->rounds; i++) {
+	raw_all(c, NULL, bytes, n);
+	for (unsigned i = 0; i < c->rounds && !any_failed(sides, c->gpus); i++) {
 		c->ours[i] = sides_round(sides, c->gpus);
-		c->raw[i] = raw_all(c, CARD_ALLOCATED, bytes, n);
-		c->paged[i] = raw_all(c, CARD_REGISTERED, bytes, n);
+		c->raw[i] = raw_all(c, NULL, bytes, n);
+		if (!any_failed(sides, c->gpus))
+			raw_same(c, sides, c->gpus, same_all, &c->same[i]);
 	}
 	rc = first_failure(sides, c->gpus);
 	if (rc == 0)
@@ -325,8 +374,7 @@ static uint64_t slower(struct copy *c, uint64_t disk_ns, enum gpu_direction dire
 		       uint64_t bytes)
 {
 	uint64_t piece = MIN(bytes, MIB(4));
-	uint64_t link_ns =
-		card_raw(&c->gpu[0], CARD_ALLOCATED, direction, piece, (unsigned)(bytes / piece));
+	uint64_t link_ns = card_raw(&c->gpu[0], NULL, direction, piece, (unsigned)(bytes / piece));
 
 	return MAX(disk_ns, link_ns);
 }
@@ -362,7 +410,7 @@ static int disk_rounds(struct copy *c, struct disk *d)
 		enum gpu_direction direction = k == 0 ? GPU_DOWN : GPU_UP;
 
 		c->rounds = c->o->quick ? 1 : DISK_ROUNDS;
-		c->paged[0] = 0;
+		c->same[0] = 0;
 		for (unsigned i = 0; i < c->rounds && rc == 0; i++)
 			rc = disk_pair(c, d, direction, i, &c->ours[i], &c->raw[i]);
 		if (rc < 0)

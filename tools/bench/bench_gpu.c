@@ -140,7 +140,7 @@ static int small_miss(struct work *w)
 				rc = acquire_once(w, h, TIERD_HOST, TIERD_READ, &ns);
 		}
 		for (unsigned k = 0; k < TURN; k++)
-			hist_record(&raw, card_raw(&w->gpu, CARD_ALLOCATED, GPU_UP, SMALL, 1));
+			hist_record(&raw, card_raw(&w->gpu, NULL, GPU_UP, SMALL, 1));
 	}
 	if (rc < 0)
 		return bench_failed("gpu: miss");

@@ -47,27 +47,12 @@ static void load_kernels(struct card *g)
 	MUST(g, g->cuda->stream_synchronize(g->compute));
 }
 
-/* As the dram tier does it. */
-static void take_pages(struct card *g, enum gpu_direction d)
-{
-	struct arena_options o = { .name = "raw copies", .bytes = g->room, .touch = true };
-	struct err err = ERR_INIT;
-
-	if (arena_create(&o, &g->pages[d], &err) < 0) {
-		fprintf(stderr, "tierd-bench: %s\n", err.text);
-		exit(1);
-	}
-	g->host[CARD_REGISTERED][d] = g->pages[d].base;
-	MUST(g, g->cuda->mem_host_register(g->pages[d].base, g->room, 0));
-}
-
 static void take_room(struct card *g, uint64_t room)
 {
 	g->room = room;
 	for (unsigned d = 0; d < GPU_DIRECTIONS && room > 0; d++) {
-		MUST(g, g->cuda->mem_host_alloc(&g->host[CARD_ALLOCATED][d], room, 0));
-		memset(g->host[CARD_ALLOCATED][d], 1, room);
-		take_pages(g, d);
+		MUST(g, g->cuda->mem_host_alloc(&g->host[d], room, 0));
+		memset(g->host[d], 1, room);
 		MUST(g, g->cuda->mem_alloc(&g->memory[d], room));
 	}
 }
@@ -75,9 +60,7 @@ static void take_room(struct card *g, uint64_t room)
 static void give_room(struct card *g)
 {
 	for (unsigned d = 0; d < GPU_DIRECTIONS && g->room > 0; d++) {
-		MUST(g, g->cuda->mem_free_host(g->host[CARD_ALLOCATED][d]));
-		MUST(g, g->cuda->mem_host_unregister(g->pages[d].base));
-		arena_destroy(&g->pages[d]);
+		MUST(g, g->cuda->mem_free_host(g->host[d]));
 		MUST(g, g->cuda->mem_free(g->memory[d]));
 	}
 }
@@ -136,11 +119,11 @@ unsigned card_count(void)
 
 /* ---- raw copies ---- */
 
-static void raw_one(struct card *g, enum card_host host, enum gpu_direction d, uint64_t at,
+static void raw_one(struct card *g, void *const *host, enum gpu_direction d, unsigned i,
 		    uint64_t bytes)
 {
-	char *there = (char *)g->host[host][d] + at;
-	CUdeviceptr device = g->memory[d] + at;
+	char *there = host != NULL ? host[i] : (char *)g->host[d] + i * bytes;
+	CUdeviceptr device = g->memory[d] + i * bytes;
 
 	if (d == GPU_UP)
 		MUST(g, g->cuda->memcpy_htod_async(device, there, bytes, g->stream[d]));
@@ -148,30 +131,42 @@ static void raw_one(struct card *g, enum card_host host, enum gpu_direction d, u
 		MUST(g, g->cuda->memcpy_dtoh_async(there, device, bytes, g->stream[d]));
 }
 
-uint64_t card_raw(struct card *g, enum card_host host, enum gpu_direction d, uint64_t bytes,
+uint64_t card_raw(struct card *g, void *const *host, enum gpu_direction d, uint64_t bytes,
 		  unsigned n)
 {
 	uint64_t begin = clock_now_ns();
 
 	ASSERT(n * bytes <= g->room);
 	for (unsigned i = 0; i < n; i++)
-		raw_one(g, host, d, i * bytes, bytes);
+		raw_one(g, host, d, i, bytes);
 	MUST(g, g->cuda->stream_synchronize(g->stream[d]));
 	return clock_now_ns() - begin;
 }
 
-uint64_t card_raw_both(struct card *g, enum card_host host, uint64_t bytes, unsigned n)
+uint64_t card_raw_both(struct card *g, void *const *up, void *const *down, uint64_t bytes,
+		       unsigned n)
 {
 	uint64_t begin = clock_now_ns();
 
 	ASSERT(n * bytes <= g->room);
 	for (unsigned i = 0; i < n; i++) {
-		raw_one(g, host, GPU_UP, i * bytes, bytes);
-		raw_one(g, host, GPU_DOWN, i * bytes, bytes);
+		raw_one(g, up, GPU_UP, i, bytes);
+		raw_one(g, down, GPU_DOWN, i, bytes);
 	}
 	MUST(g, g->cuda->stream_synchronize(g->stream[GPU_UP]));
 	MUST(g, g->cuda->stream_synchronize(g->stream[GPU_DOWN]));
 	return clock_now_ns() - begin;
+}
+
+void card_register(const struct card *g, void *at, uint64_t bytes)
+{
+	MUST(g, g->cuda->mem_host_register(at, ALIGN_UP(bytes, (uint64_t)KIB(4)),
+					   CU_MEMHOSTREGISTER_PORTABLE));
+}
+
+void card_unregister(const struct card *g, void *at)
+{
+	MUST(g, g->cuda->mem_host_unregister(at));
 }
 
 /* ---- kernels ---- */

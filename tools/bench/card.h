@@ -7,7 +7,6 @@
 #define TIERD_TOOLS_BENCH_CARD_H
 
 #include "base/cuda.h"
-#include "tiers/arena.h"
 
 #define CARD_SKIPPED 77 /* exit status where there is no GPU or no driver */
 
@@ -15,7 +14,6 @@ enum gpu_direction { GPU_UP, GPU_DOWN, GPU_DIRECTIONS };
 
 /* Host memory of raw copies: allocated by the driver, or made as tierd makes its dram and then
  * registered with the driver. Where the second is the slower one, pages are why, not tierd. */
-enum card_host { CARD_ALLOCATED, CARD_REGISTERED, CARD_HOSTS };
 
 struct card {
 	const struct cuda *cuda;
@@ -23,9 +21,8 @@ struct card {
 	CUdevice device;
 	CUcontext context;
 	CUstream stream[GPU_DIRECTIONS], compute;
-	/* Of the raw copies: host memory of each kind, and plain device memory. */
-	void *host[CARD_HOSTS][GPU_DIRECTIONS];
-	struct arena pages[GPU_DIRECTIONS]; /* what CARD_REGISTERED stands in */
+	/* Of the raw copies: memory of the driver's on the host, and plain device memory. */
+	void *host[GPU_DIRECTIONS];
 	CUdeviceptr memory[GPU_DIRECTIONS];
 	uint64_t room;
 	CUmodule module;
@@ -43,10 +40,16 @@ void card_close(struct card *gpu);
 void card_attach(const struct card *gpu);
 unsigned card_count(void);
 
-/* n copies of `bytes` each, all queued, then waited for: nanoseconds. n * bytes <= room. */
-uint64_t card_raw(struct card *gpu, enum card_host host, enum gpu_direction direction,
-		  uint64_t bytes, unsigned n);
-uint64_t card_raw_both(struct card *gpu, enum card_host host, uint64_t bytes, unsigned n);
+/* n copies of `bytes` each, all queued, then waited for: nanoseconds. n * bytes <= room. `host`: n
+ * places, which card_register() has seen; NULL: in memory of the driver's. */
+uint64_t card_raw(struct card *gpu, void *const *host, enum gpu_direction direction, uint64_t bytes,
+		  unsigned n);
+/* Both or none of `up` and `down` are NULL. */
+uint64_t card_raw_both(struct card *gpu, void *const *up, void *const *down, uint64_t bytes,
+		       unsigned n);
+/* For all GPUs, by any thread that has a context. */
+void card_register(const struct card *gpu, void *at, uint64_t bytes);
+void card_unregister(const struct card *gpu, void *at);
 
 /* Puts a kernel on the compute stream: words become / are compared with a pattern of the seed. */
 void card_fill(struct card *gpu, void *at, uint64_t bytes, uint32_t seed);

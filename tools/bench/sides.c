@@ -55,8 +55,16 @@ int side_open(struct side *s, const char *socket, enum gpu_direction direction, 
 	return rc;
 }
 
+static void unregister(struct side *s)
+{
+	for (unsigned i = 0; i < s->n && s->registered != NULL; i++)
+		card_unregister(s->registered, s->pages[i]);
+	s->registered = NULL;
+}
+
 void side_close(struct side *s)
 {
+	unregister(s);
 	if (s->t != NULL)
 		tierd_close(s->t);
 	s->t = NULL;
@@ -69,6 +77,37 @@ static int prepare(struct side *s)
 	if (s->direction == GPU_UP)
 		return use(s, TIERD_HOST, TIERD_READ);
 	return use(s, s->place, TIERD_WRITE | TIERD_DISCARD);
+}
+
+/* They stand where they stood, unless a round had to make room. */
+static bool have_moved(const struct side *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		if (s->pages[i] != s->held[i].data)
+			return true;
+	return false;
+}
+
+int side_hold(struct side *s, const struct card *gpu)
+{
+	uint32_t access = s->direction == GPU_UP ? TIERD_READ : TIERD_WRITE | TIERD_DISCARD;
+	int rc = tierd_acquire_batch(s->t, s->set, s->n, TIERD_HOST, access, WAIT_NS, s->held);
+
+	if (rc < 0 || !have_moved(s))
+		return rc;
+	unregister(s);
+	for (unsigned i = 0; i < s->n; i++) {
+		s->pages[i] = s->held[i].data;
+		card_register(gpu, s->pages[i], s->bytes);
+	}
+	s->registered = gpu;
+	return 0;
+}
+
+void side_let_go(struct side *s)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		tierd_release(s->t, &s->held[i]);
 }
 
 static void move(struct side *s)

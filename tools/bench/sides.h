@@ -23,6 +23,10 @@ struct side {
 	unsigned n;
 	struct tierd *t;
 	tierd_tensor set[SIDE_TENSORS];
+	/* Where they stand in dram, for raw copies from and to the same pages. */
+	struct tierd_view held[SIDE_TENSORS];
+	void *pages[SIDE_TENSORS];
+	const struct card *registered; /* by which `pages` are; NULL: none */
 	/* While it runs by itself, see sides_both() and side_start(). */
 	pthread_t thread;
 	_Atomic unsigned *go; /* counts up: a round begins when all are there */
@@ -41,6 +45,10 @@ void side_close(struct side *s);
 uint64_t side_round(struct side *s);
 /* One round of each of several sides at once: from the first one's begin to the last one's end. */
 uint64_t sides_round(struct side *sides, unsigned n);
+/* Between rounds: pins all of them in dram and sees to it that raw copies of `gpu` in the side's
+ * direction may use s->pages. 0 or -errno. */
+int side_hold(struct side *s, const struct card *gpu);
+void side_let_go(struct side *s);
 /* Rounds without end in a thread of its own, until side_end(). */
 int side_start(struct side *s);
 int side_end(struct side *s);
