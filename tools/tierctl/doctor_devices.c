@@ -49,8 +49,8 @@ static bool may_be_used(struct doctor *d, const struct nvme_path *path)
 		return true;
 	}
 	doctor_say(d, DOCTOR_FAIL, "path",
-		   "an existing folder that tierd's user may write and that has room, or an empty "
-		   "block device",
+		   "an existing folder that tierd's user may write, by its unit too "
+		   "(ReadWritePaths=), and that has room, or an empty block device",
 		   "%s", err.text);
 	return false;
 }
