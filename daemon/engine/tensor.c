@@ -379,6 +379,30 @@ static uint64_t doomed_turn(struct engine *e)
 
 /* ---- namespaces ---- */
 
+static bool is_named(const struct name_space *ns, const char *name, size_t bytes)
+{
+	return ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0;
+}
+
+/* Nobody finds half of what lingered too long: that goes turn by turn, beside a new one of the
+ * name, which it must not take clients from when it is empty and only has its number yet. */
+static bool name_space_find(const struct engine *e, const char *name, size_t bytes, uint16_t *ret)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < e->name_space_count; i++) {
+		const struct name_space *ns = &e->name_spaces[i];
+
+		if (!is_named(ns, name, bytes) || ns->ending)
+			continue;
+		*ret = (uint16_t)i;
+		found = true;
+		if (ns->connections > 0 || ns->first != TENSOR_NONE)
+			break;
+	}
+	return found;
+}
+
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret)
 {
 	struct name_space *ns;
@@ -386,18 +410,11 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 	bool another = true;
 
 	ASSERT(bytes > 0 && bytes <= PROTOCOL_NAME_MAX);
+	if (name_space_find(e, name, bytes, ret))
+		return 0;
 	for (uint32_t i = 0; i < e->name_space_count; i++) {
-		ns = &e->name_spaces[i];
-		if (ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0) {
-			another = false;
-			/* Nobody finds half of what lingered too long: that goes turn by turn,
-			 * beside a new one of the name. */
-			if (!ns->ending) {
-				*ret = (uint16_t)i;
-				return 0;
-			}
-		}
-		if (!ns->used)
+		another &= !is_named(&e->name_spaces[i], name, bytes);
+		if (!e->name_spaces[i].used)
 			free_slot = i;
 	}
 	if (free_slot == e->name_space_count) {

@@ -296,95 +296,6 @@ START_TEST(hints_of_destroyed_tensors_do_not_pile_up)
 }
 END_TEST
 
-/* More than a turn ends. */
-#define MANY 200u
-
-static struct holder *join(struct rig *r, const char *name_space, pin_slot *pins)
-{
-	struct holder *h;
-	struct err err = ERR_INIT;
-
-	ck_assert_int_eq(engine_holder_add(r->world.engine, name_space, strlen(name_space),
-					   &(struct holder_tables){ .pins = pins }, 200, NULL, &h,
-					   &err),
-			 0);
-	return h;
-}
-
-static void create_many(struct rig *r, struct holder *h, bool named, uint64_t bytes)
-{
-	for (unsigned i = 0; i < MANY; i++) {
-		char name[8];
-		struct engine_spec spec = { .ndim = 1, .shape = { bytes } };
-		struct wire_handle t;
-		struct err err = ERR_INIT;
-		int rc;
-
-		spec.name_bytes = (size_t)snprintf(name, sizeof(name), "n%u", i);
-		spec.name = named ? name : NULL;
-		while ((rc = engine_create_tensors(r->world.engine, h, &spec, 1, &t,
-						   r->world.now_ns, &err)) == -EAGAIN)
-			world_turn(&r->world, NS_PER_MS);
-		ck_assert_int_eq(rc, 0);
-	}
-}
-
-START_TEST(what_the_dead_leave_behind_is_in_nobodys_way)
-{
-	static pin_slot pins[WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
-	const struct engine_spec all = { .ndim = 1, .shape = { WORLD_DRAM } };
-	struct holder *h = join(r, "b", pins);
-	struct err err = ERR_INIT;
-	struct wire_handle t;
-
-	/* The machine is dram alone, and the next tensor wants all of it. */
-	create_many(r, h, false, GRANULE_SMALL);
-	engine_holder_die(r->world.engine, h, r->world.now_ns);
-	ck_assert_uint_gt(r->world.stats->tensors, 0);
-	ck_assert_int_eq(engine_create_tensors(r->world.engine, r->client[0].holder, &all, 1, &t,
-					       r->world.now_ns, &err),
-			 -EAGAIN);
-	ck_assert_uint_gt(r->world.stats->tensors, 0); /* nobody waits for all of them at once */
-	rig_create(r, 0, WORLD_DRAM);
-	ck_assert_uint_eq(r->world.stats->tensors, 1);
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
-{
-	static pin_slot pins[2][WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
-	struct holder *h = join(r, "b", pins[0]);
-	struct wire_handle t;
-	struct err err = ERR_INIT;
-
-	create_many(r, h, true, 0);
-	engine_holder_die(r->world.engine, h, r->world.now_ns);
-	world_turn(&r->world, NS_PER_MS);
-	ck_assert_uint_eq(r->world.stats->tensors, MANY);
-	world_turn(&r->world, NS_PER_S);
-	ck_assert_uint_gt(r->world.stats->tensors, 0);
-	ck_assert_uint_lt(r->world.stats->tensors, MANY);
-	h = join(r, "b", pins[1]);
-	for (unsigned i = 0; i < MANY; i++) {
-		char name[8];
-		int n = snprintf(name, sizeof(name), "n%u", i);
-
-		ck_assert_int_eq(engine_lookup(r->world.engine, h, name, (size_t)n, &t, &err),
-				 -ENOENT);
-	}
-	/* What it makes is its own, though it has the names of what goes. */
-	create_many(r, h, true, 0);
-	rig_settle(r, 10);
-	ck_assert_uint_eq(r->world.stats->tensors, MANY);
-	ck_assert_int_eq(engine_lookup(r->world.engine, h, "n0", 2, &t, &err), 0);
-	engine_holder_die(r->world.engine, h, r->world.now_ns);
-	rig_close(r);
-}
-END_TEST
-
 /* It takes a granule of room like any other, so it has to be known to whoever makes some. */
 START_TEST(a_tensor_of_no_bytes_is_in_nobodys_way)
 {
@@ -395,23 +306,6 @@ START_TEST(a_tensor_of_no_bytes_is_in_nobodys_way)
 	ck_assert(rig_stands_at(r, none, 0));
 	rig_use(r, 0, &all, 1, 0, ACCESS_READ);
 	ck_assert(rig_stands_at(r, all, 0));
-	rig_close(r);
-}
-END_TEST
-
-START_TEST(empty_namespaces_do_not_pile_up)
-{
-	static pin_slot pins[WORLD_TENSORS];
-	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
-
-	/* More than there can be at once, in less time than one lingers. */
-	for (unsigned i = 0; i < 70000; i++) {
-		char name[8];
-
-		snprintf(name, sizeof(name), "b%u", i);
-		engine_holder_die(r->world.engine, join(r, name, pins), r->world.now_ns);
-		world_turn(&r->world, 1);
-	}
 	rig_close(r);
 }
 END_TEST
@@ -580,6 +474,5 @@ UNIT_MAIN("rules", who_dies_before_its_first_use_holds_nothing,
 	  who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,
-	  hints_of_destroyed_tensors_do_not_pile_up, what_the_dead_leave_behind_is_in_nobodys_way,
-	  a_namespace_that_has_lingered_ends_as_a_whole, a_tensor_of_no_bytes_is_in_nobodys_way,
-	  empty_namespaces_do_not_pile_up, who_waits_for_staging_first_gets_all_it_needs_first)
+	  hints_of_destroyed_tensors_do_not_pile_up, a_tensor_of_no_bytes_is_in_nobodys_way,
+	  who_waits_for_staging_first_gets_all_it_needs_first)

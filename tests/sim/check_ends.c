@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What jobs leave behind goes turn by turn, beside those that come.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "tests/sim/rig.h"
+
+#define HOST PROTOCOL_PLACE_HOST
+
+/* More than a turn ends. */
+#define MANY 200u
+
+static struct holder *join(struct rig *r, const char *name_space, pin_slot *pins)
+{
+	struct holder *h;
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(engine_holder_add(r->world.engine, name_space, strlen(name_space),
+					   &(struct holder_tables){ .pins = pins }, 200, NULL, &h,
+					   &err),
+			 0);
+	return h;
+}
+
+static void create_some(struct rig *r, struct holder *h, unsigned n, bool named, uint64_t bytes)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char name[8];
+		struct engine_spec spec = { .ndim = 1, .shape = { bytes } };
+		struct wire_handle t;
+		struct err err = ERR_INIT;
+		int rc;
+
+		spec.name_bytes = (size_t)snprintf(name, sizeof(name), "n%u", i);
+		spec.name = named ? name : NULL;
+		while ((rc = engine_create_tensors(r->world.engine, h, &spec, 1, &t,
+						   r->world.now_ns, &err)) == -EAGAIN)
+			world_turn(&r->world, NS_PER_MS);
+		ck_assert_int_eq(rc, 0);
+	}
+}
+
+static void create_many(struct rig *r, struct holder *h, bool named, uint64_t bytes)
+{
+	create_some(r, h, MANY, named, bytes);
+}
+
+START_TEST(what_the_dead_leave_behind_is_in_nobodys_way)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	const struct engine_spec all = { .ndim = 1, .shape = { WORLD_DRAM } };
+	struct holder *h = join(r, "b", pins);
+	struct err err = ERR_INIT;
+	struct wire_handle t;
+
+	/* The machine is dram alone, and the next tensor wants all of it. */
+	create_many(r, h, false, GRANULE_SMALL);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	ck_assert_uint_gt(r->world.stats->tensors, 0);
+	ck_assert_int_eq(engine_create_tensors(r->world.engine, r->client[0].holder, &all, 1, &t,
+					       r->world.now_ns, &err),
+			 -EAGAIN);
+	ck_assert_uint_gt(r->world.stats->tensors, 0); /* nobody waits for all of them at once */
+	rig_create(r, 0, WORLD_DRAM);
+	ck_assert_uint_eq(r->world.stats->tensors, 1);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(a_namespace_that_has_lingered_ends_as_a_whole)
+{
+	static pin_slot pins[2][WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct holder *h = join(r, "b", pins[0]);
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+
+	create_many(r, h, true, 0);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	world_turn(&r->world, NS_PER_MS);
+	ck_assert_uint_eq(r->world.stats->tensors, MANY);
+	world_turn(&r->world, NS_PER_S);
+	ck_assert_uint_gt(r->world.stats->tensors, 0);
+	ck_assert_uint_lt(r->world.stats->tensors, MANY);
+	h = join(r, "b", pins[1]);
+	for (unsigned i = 0; i < MANY; i++) {
+		char name[8];
+		int n = snprintf(name, sizeof(name), "n%u", i);
+
+		ck_assert_int_eq(engine_lookup(r->world.engine, h, name, (size_t)n, &t, &err),
+				 -ENOENT);
+	}
+	/* What it makes is its own, though it has the names of what goes. */
+	create_many(r, h, true, 0);
+	rig_settle(r, 10);
+	ck_assert_uint_eq(r->world.stats->tensors, MANY);
+	ck_assert_int_eq(engine_lookup(r->world.engine, h, "n0", 2, &t, &err), 0);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	rig_close(r);
+}
+END_TEST
+
+static bool finds(struct rig *r, struct holder *h, const char *name)
+{
+	struct wire_handle t;
+	struct err err = ERR_INIT;
+
+	return engine_lookup(r->world.engine, h, name, strlen(name), &t, &err) == 0;
+}
+
+/* Its last tensors are gone, but it is named yet by what others pin or have to be looked at for. */
+START_TEST(all_clients_of_a_name_meet_whatever_has_ended_before)
+{
+	static pin_slot pins[3][WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct holder *h = join(r, "b", pins[0]), *other;
+	struct wire_handle doomed = rig_create(r, 0, GRANULE);
+
+	rig_pin(r, 1, doomed, HOST, ACCESS_READ);
+	rig_destroy(r, 0, doomed);
+	create_many(r, h, true, 0);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	world_turn(&r->world, NS_PER_MS);
+	world_turn(&r->world, NS_PER_S);
+	h = join(r, "b", pins[1]);
+	ck_assert(!finds(r, h, "n0"));
+	rig_settle(r, 10);
+	create_many(r, h, true, 0);
+	other = join(r, "b", pins[2]);
+	ck_assert(finds(r, other, "n0"));
+	rig_unpin(r, 1, doomed, ACCESS_READ);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	engine_holder_die(r->world.engine, other, r->world.now_ns);
+	rig_close(r);
+}
+END_TEST
+
+START_TEST(empty_namespaces_do_not_pile_up)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+
+	/* More than there can be at once, in less time than one lingers. */
+	for (unsigned i = 0; i < 70000; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "b%u", i);
+		engine_holder_die(r->world.engine, join(r, name, pins), r->world.now_ns);
+		world_turn(&r->world, 1);
+	}
+	rig_close(r);
+}
+END_TEST
+
+UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
+	  a_namespace_that_has_lingered_ends_as_a_whole,
+	  all_clients_of_a_name_meet_whatever_has_ended_before,
+	  empty_namespaces_do_not_pile_up)
