@@ -323,7 +323,8 @@ void connection_hold(struct connection *c, const struct sq_entry *entry)
 /* It is as new: what is in its payload is looked at once more. */
 static void serve_held(struct connection *c, uint64_t now_ns)
 {
-	if (!c->holds || c->state != CONNECTION_SERVING || engine_ends(c->domain->engine))
+	if (!c->holds || c->state != CONNECTION_SERVING ||
+	    engine_ends(c->domain->engine, c->holder))
 		return;
 	c->holds = false;
 	request_handle(c, &c->held, now_ns);

@@ -140,10 +140,11 @@ struct engine_spec {
 	uint64_t flags; /* SPEC_* */
 	uint64_t shape[8];
 };
-/* Whether tensors of the dead, and of namespaces that have lingered, are going yet: some a turn. */
-bool engine_ends(const struct engine *e);
+/* Whether tensors of the dead, and of namespaces that have lingered, are going yet, some a turn: of
+ * those that had ended when a create of this client was told -EAGAIN. */
+bool engine_ends(const struct engine *e, const struct holder *h);
 /* These answer at once: 0 or -errno with the sentence in `err`. Create: -EAGAIN while there is no
- * room for it, but engine_ends(). */
+ * room for it, but engine_ends(); others may end again and again, and that is not waited for. */
 int engine_create_tensors(struct engine *e, struct holder *h, const struct engine_spec *specs,
 			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err);
 int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,

@@ -116,6 +116,7 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	slabs_holder_gone(e, h);
 	fences_forget(e, h);
 	e->failed_at_ns = e->poll_at_ns = now_ns; /* perhaps they were the last ones */
+	h->end = ++e->ends_ever;
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
 	tensor_destroy_some(e, &h->first);

@@ -156,6 +156,7 @@ struct name_space {
 	uint32_t steps;      /* the most that one of its clients has made */
 	uint64_t expires_ns; /* 0: not lingering */
 	bool used, ending;   /* ending: it has lingered, and its tensors go turn by turn */
+	uint64_t end;        /* ending: the how manieth end; see holder */
 };
 
 #define HOLDER_MAGIC 0x686f6c64u
@@ -184,6 +185,8 @@ struct holder {
 	uint64_t *slabs[ENGINE_DEVICES_MAX]; /* which ones it may have mapped: bits */
 	uint32_t first;                      /* unnamed tensors */
 	uint32_t sweep;                      /* dead: next slot to take over */
+	uint64_t end;                        /* dead: the how manieth end, of e->ends_ever */
+	uint64_t waits_for_end; /* its create has no room before all ends up to it; 0: none waits */
 	void *user;
 	struct list requests;
 };
@@ -377,6 +380,7 @@ struct engine {
 	struct name_space *name_spaces;
 	uint32_t name_space_count;
 	uint64_t name_spaces_ever;
+	uint64_t ends_ever; /* of clients, and of namespaces that have lingered */
 	struct account *accounts; /* quota.h; [0]: of whoever no row names */
 	unsigned account_count;
 	bool shared_domain; /* more than one namespace was ever seen: recycled bytes are zeroed */

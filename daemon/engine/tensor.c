@@ -190,14 +190,18 @@ static void destroy_one(struct engine *e, uint32_t tensor);
 
 /* Bytes and an index. What the dead leave behind is in nobody's way, but it may be so much that it
  * has to go turn by turn. */
-static int take_room(struct engine *e, const struct holder *h, const struct engine_spec *s,
+static int take_room(struct engine *e, struct holder *h, const struct engine_spec *s,
 		     uint64_t bytes, uint32_t *ret_tensor, struct err *err)
 {
 	int rc = admission_check(e, h, s, bytes, err);
 
 	if (rc == 0)
 		rc = take_index(e, ret_tensor, err);
-	if ((rc == -ENOSPC || rc == -EDQUOT) && engine_ends(e))
+	if (rc != -ENOSPC && rc != -EDQUOT)
+		return rc;
+	if (h->waits_for_end == 0)
+		h->waits_for_end = e->ends_ever;
+	if (engine_ends(e, h))
 		return err_set(err, EAGAIN, "what ended jobs left behind is going yet");
 	return rc;
 }
@@ -231,17 +235,17 @@ static int create_one(struct engine *e, struct holder *h, const struct engine_sp
 int engine_create_tensors(struct engine *e, struct holder *h, const struct engine_spec *specs,
 			  size_t n, struct wire_handle *ret, uint64_t now_ns, struct err *err)
 {
-	e->now_ns = now_ns;
-	for (size_t i = 0; i < n; i++) {
-		int rc = create_one(e, h, &specs[i], &ret[i], err);
+	size_t made = 0;
+	int rc = 0;
 
-		if (rc < 0) {
-			while (i-- > 0)
-				destroy_one(e, ret[i].index);
-			return rc;
-		}
-	}
-	return 0;
+	e->now_ns = now_ns;
+	for (; made < n && rc == 0; made += rc == 0)
+		rc = create_one(e, h, &specs[made], &ret[made], err);
+	while (rc < 0 && made-- > 0)
+		destroy_one(e, ret[made].index);
+	if (rc != -EAGAIN)
+		h->waits_for_end = 0;
+	return rc;
 }
 
 int engine_lookup(struct engine *e, struct holder *h, const char *name, size_t name_bytes,
@@ -344,16 +348,22 @@ bool tensor_destroy_some(struct engine *e, uint32_t *first)
 	return *first == TENSOR_NONE;
 }
 
-bool engine_ends(const struct engine *e)
+bool engine_ends(const struct engine *e, const struct holder *h)
 {
 	const struct list *it;
 
-	list_for_each (it, &e->tombstones)
-		if (list_entry(it, struct holder, link)->first != TENSOR_NONE)
+	list_for_each (it, &e->tombstones) {
+		const struct holder *dead = list_entry(it, struct holder, link);
+
+		if (dead->first != TENSOR_NONE && dead->end <= h->waits_for_end)
 			return true;
-	for (uint32_t i = 0; i < e->name_space_count; i++)
-		if (e->name_spaces[i].used && e->name_spaces[i].ending)
+	}
+	for (uint32_t i = 0; i < e->name_space_count; i++) {
+		const struct name_space *ns = &e->name_spaces[i];
+
+		if (ns->used && ns->ending && ns->end <= h->waits_for_end)
 			return true;
+	}
 	return false;
 }
 
@@ -443,6 +453,7 @@ static uint64_t name_spaces_turn(struct engine *e)
 
 	for (uint32_t i = 0; i < e->name_space_count; i++) {
 		struct name_space *ns = &e->name_spaces[i];
+		bool began;
 
 		if (!ns->used || ns->connections > 0)
 			continue;
@@ -450,7 +461,10 @@ static uint64_t name_spaces_turn(struct engine *e)
 			next = MIN(next, ns->expires_ns);
 			continue;
 		}
+		began = !ns->ending;
 		ns->ending = !tensor_destroy_some(e, &ns->first);
+		if (ns->ending && began)
+			ns->end = ++e->ends_ever;
 		/* Tensors of dead clients, and doomed ones, still name it. */
 		ns->used = ns->ending || e->doomed_count > 0 || !list_empty(&e->tombstones);
 		if (ns->ending)

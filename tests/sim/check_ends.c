@@ -142,6 +142,33 @@ START_TEST(all_clients_of_a_name_meet_whatever_has_ended_before)
 }
 END_TEST
 
+/* Each beginning before the one before has ended. */
+START_TEST(a_create_waits_only_for_what_had_ended_before_it)
+{
+	static pin_slot pins[2][WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	const struct engine_spec too_much = { .ndim = 1, .shape = { WORLD_DRAM + 1 } };
+	struct holder *h = join(r, "b", pins[0]), *next;
+	struct err err = ERR_INIT;
+	struct wire_handle t;
+	int rc = -EAGAIN;
+
+	create_some(r, h, 100, false, 0);
+	for (unsigned job = 0; job < 20 && rc == -EAGAIN; job++) {
+		next = join(r, "b", pins[(job + 1) % 2]);
+		create_some(r, next, 100, false, 0);
+		engine_holder_die(r->world.engine, h, r->world.now_ns);
+		h = next;
+		rc = engine_create_tensors(r->world.engine, r->client[0].holder, &too_much, 1, &t,
+					   r->world.now_ns, &err);
+		world_turn(&r->world, 1);
+	}
+	ck_assert_int_eq(rc, -ENOSPC);
+	engine_holder_die(r->world.engine, h, r->world.now_ns);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(empty_namespaces_do_not_pile_up)
 {
 	static pin_slot pins[WORLD_TENSORS];
@@ -162,4 +189,4 @@ END_TEST
 UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole,
 	  all_clients_of_a_name_meet_whatever_has_ended_before,
-	  empty_namespaces_do_not_pile_up)
+	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up)

@@ -84,7 +84,7 @@ int engine_create_tensors(struct engine *e, struct holder *h, const struct engin
 	return 0;
 }
 
-bool engine_ends(const struct engine *e)
+bool engine_ends(const struct engine *e, const struct holder *h)
 {
 	return e->ends;
 }
