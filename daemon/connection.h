@@ -45,6 +45,7 @@ struct connection {
 	int socket_fd, pid_fd, doorbell_fd;
 	uint64_t hello_deadline_ns;
 	bool refused; /* let in to be told that there is no room, unless it is an operator */
+	bool guest;   /* likewise, by the reserve's descriptor: it has no place */
 
 	struct segment control;
 	struct control_layout layout;

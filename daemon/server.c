@@ -38,7 +38,8 @@ struct server {
 	 * within connections_max: others of the process and of the machine take some. */
 	int reserve_fd;
 	struct connection *blank;  /* for who comes next: nobody is accepted without one */
-	bool paused;               /* not accepting, until both are back and that one gone */
+	bool paused;               /* not accepting, until both are back, no guest in the way */
+	bool scarce;               /* paused for want of descriptors, not of places */
 	uint64_t uses_ns, path_ns; /* when last looked at */
 	struct request_scratch scratch;
 };
@@ -76,21 +77,13 @@ static bool connection_counts(const struct connection *c)
 	return c->state == CONNECTION_SERVING || c->state == CONNECTION_STOPPED;
 }
 
-static unsigned clients_of(const struct server *s, uid_t uid)
+static bool connection_greets(const struct connection *c)
 {
-	struct list *it;
-	unsigned n = 0;
-
-	list_for_each (it, &s->connections) {
-		const struct connection *c = list_entry(it, struct connection, link);
-
-		n += connection_counts(c) && c->uid == uid;
-	}
-	return n;
+	return c->state == CONNECTION_HELLO;
 }
 
-/* Connections of a user that have not said hello. */
-static unsigned greeting_of(const struct server *s, uid_t uid)
+static unsigned count_of_user(const struct server *s, uid_t uid,
+			      bool (*is)(const struct connection *))
 {
 	struct list *it;
 	unsigned n = 0;
@@ -98,7 +91,7 @@ static unsigned greeting_of(const struct server *s, uid_t uid)
 	list_for_each (it, &s->connections) {
 		const struct connection *c = list_entry(it, struct connection, link);
 
-		n += c->state == CONNECTION_HELLO && c->uid == uid;
+		n += is(c) && c->uid == uid;
 	}
 	return n;
 }
@@ -108,19 +101,26 @@ bool server_may_look(uid_t uid)
 	return uid == 0 || uid == geteuid();
 }
 
-/* Those that have descriptors: the dead have none. */
-static uint64_t connections_open(const struct server *s)
+/* Those that have descriptors, which the dead have not; guests are counted apart. */
+static uint64_t connections_open(const struct server *s, bool guests)
 {
 	struct list *it;
 	uint64_t n = 0;
 
-	list_for_each (it, &s->connections)
-		n += list_entry(it, struct connection, link)->state != CONNECTION_DEAD;
+	list_for_each (it, &s->connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += c->state != CONNECTION_DEAD && c->guest == guests;
+	}
 	return n;
 }
 
-/* Its hello will be answered with this, unless it is an operator's; without a hello it goes soon.
- */
+static bool is_full(const struct server *s)
+{
+	return connections_open(s, false) >= s->params.connections_max;
+}
+
+/* Its hello is answered with this, unless it is an operator's; without a hello it goes soon. */
 static void connection_refuse(struct connection *c)
 {
 	c->refused = true;
@@ -135,7 +135,7 @@ static void connection_enter_kept(struct server *s, struct connection *c, uint64
 	connection_refuse(c);
 	socket_ready(&c->socket, EPOLLIN);
 	if (c->state == CONNECTION_HELLO && !server_may_look(c->uid) &&
-	    connections_open(s) > kept_from + 1)
+	    connections_open(s, false) > kept_from + 1)
 		connection_die(c, clock_now_ns());
 }
 
@@ -180,7 +180,7 @@ static void server_admit(struct server *s, int socket_fd)
 	struct connection *c;
 	int rc = greet_identify(socket_fd, &peer, &err);
 
-	if (rc == 0 && greeting_of(s, peer.uid) >= GREETING_MAX)
+	if (rc == 0 && count_of_user(s, peer.uid, connection_greets) >= GREETING_MAX)
 		rc = err_set(&err, EUSERS, "uid %u connects without saying hello",
 			     (unsigned)peer.uid);
 	if (rc < 0 && rc != -EMFILE && rc != -ENFILE) {
@@ -196,28 +196,31 @@ static void server_admit(struct server *s, int socket_fd)
 	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
 	if (rc < 0)
 		connection_refuse(c);
-	else if (connections_open(s) > kept_from)
+	else if (connections_open(s, false) > kept_from)
 		connection_enter_kept(s, c, kept_from);
 }
 
-/* Out of descriptors, or of those that are for clients: the reserve is given for one, who is told;
- * the others wait in the backlog until it is back. */
-static void server_admit_by_reserve(struct server *s)
+/* Out of descriptors, or of those that are for clients: the reserve is given for one guest, who is
+ * told; the others wait in the backlog until it is back, or a place is free. */
+static void server_admit_by_reserve(struct server *s, bool scarce)
 {
 	const struct peer nobody = { 0, (uid_t)-1, -1 };
 	struct connection *c = NULL;
 	int fd = -1;
 
 	listener_pause(s);
-	if (s->reserve_fd >= 0) {
+	s->scarce = scarce;
+	if (s->reserve_fd >= 0 && connections_open(s, true) == 0) {
 		close(s->reserve_fd);
 		s->reserve_fd = -1;
 		fd = accept4(s->rendezvous->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	}
 	if (fd >= 0)
 		c = connection_enter(s, fd, &nobody);
-	if (c)
-		connection_refuse(c);
+	if (!c)
+		return;
+	connection_refuse(c);
+	c->guest = true;
 }
 
 static void listener_resume(struct server *s)
@@ -229,7 +232,7 @@ static void listener_resume(struct server *s)
 	if (!s->blank)
 		s->blank = connection_blank();
 	if (s->reserve_fd < 0 || !s->blank || !s->paused ||
-	    connections_open(s) > s->params.connections_max)
+	    ((s->scarce || is_full(s)) && connections_open(s, true) > 0))
 		return;
 	if (loop_add(s->params.loop, &s->listener, s->rendezvous->listen_fd, EPOLLIN, &err) < 0)
 		log_error(SERVER, "new clients cannot connect: %s", err.text);
@@ -242,13 +245,13 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 	struct server *s = container_of(source, struct server, listener);
 
 	for (unsigned i = 0; i < ACCEPTS_A_TURN && !s->paused; i++) {
-		bool full = connections_open(s) >= s->params.connections_max;
+		bool full = is_full(s);
 		int fd = full ? -1 : accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
 			server_admit(s, fd);
 		} else if (full || errno == EMFILE || errno == ENFILE) {
-			server_admit_by_reserve(s);
+			server_admit_by_reserve(s, !full);
 			return;
 		} else if (errno != ECONNABORTED && errno != EINTR) {
 			return;
@@ -293,7 +296,7 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 		return err_set(err, EUSERS,
 			       "%u clients are connected, max_clients allows no more%s", s->clients,
 			       kept > 0 ? " but of other domains" : "");
-	if (clients_of(s, c->uid) >= per_uid + more)
+	if (count_of_user(s, c->uid, connection_counts) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
 			       "no more",

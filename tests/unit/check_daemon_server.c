@@ -33,6 +33,12 @@ static int hello_raw(const void *message, size_t bytes, struct wire *w)
 	return rc;
 }
 
+static void close_all(struct wire *w, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		wire_close(&w[i]);
+}
+
 START_TEST(a_hello_is_answered_with_all_segments)
 {
 	struct wire w;
@@ -236,8 +242,7 @@ START_TEST(connections_that_say_nothing_are_few_and_do_not_count)
 	wire_close(&w[0]);
 	rig_run(&rig);
 	rig_client(&rig, &w[0]);
-	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
-		wire_close(&w[i]);
+	close_all(w, ARRAY_SIZE(w));
 	rig_run(&rig);
 	/* The one that spoke has hung up, which is not its end. */
 	ck_assert_uint_eq(server_clients(rig.server), 2);
@@ -296,10 +301,8 @@ START_TEST(who_looks_is_let_in_beyond_max_clients)
 	}
 	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EUSERS);
 	wire_close(&late);
-	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++)
-		wire_close(&looks[i]);
-	for (unsigned i = 0; i < ARRAY_SIZE(jobs); i++)
-		wire_close(&jobs[i]);
+	close_all(looks, ARRAY_SIZE(looks));
+	close_all(jobs, ARRAY_SIZE(jobs));
 	rig_stop(&rig);
 }
 END_TEST
@@ -318,6 +321,13 @@ static void take_all_places(struct wire silent[FOR_CLIENTS])
 	rig_run(&rig);
 }
 
+static void leave_all_places(struct wire silent[FOR_CLIENTS])
+{
+	close_all(silent, FOR_CLIENTS);
+	rig_stop(&rig);
+	rig_connections_max = 1024;
+}
+
 START_TEST(who_looks_has_descriptors_that_no_client_takes)
 {
 	struct wire silent[FOR_CLIENTS], looks[SERVER_OPERATORS], late;
@@ -333,12 +343,14 @@ START_TEST(who_looks_has_descriptors_that_no_client_takes)
 	}
 	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EMFILE);
 	wire_close(&late);
-	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++)
-		wire_close(&looks[i]);
-	for (unsigned i = 0; i < ARRAY_SIZE(silent); i++)
-		wire_close(&silent[i]);
-	rig_stop(&rig);
-	rig_connections_max = 1024;
+	/* Nor does one that is let in to be told so and says nothing. */
+	ck_assert_int_eq(wire_connect(rig.socket, &late), 0);
+	rig_run(&rig);
+	wire_bye(&looks[0]);
+	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[0]), 0);
+	wire_close(&late);
+	close_all(looks, ARRAY_SIZE(looks));
+	leave_all_places(silent);
 }
 END_TEST
 
@@ -370,12 +382,8 @@ START_TEST(a_flood_of_silent_ones_keeps_nobody_from_looking)
 		closed += recv(flood[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
 	ck_assert_uint_eq(closed, ARRAY_SIZE(flood) - 1);
 	wire_close(&looks);
-	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
-		wire_close(&flood[i]);
-	for (unsigned i = 0; i < ARRAY_SIZE(silent); i++)
-		wire_close(&silent[i]);
-	rig_stop(&rig);
-	rig_connections_max = 1024;
+	close_all(flood, ARRAY_SIZE(flood));
+	leave_all_places(silent);
 }
 END_TEST
 
@@ -410,12 +418,10 @@ START_TEST(beyond_the_descriptors_for_clients_the_answer_says_so)
 	ck_assert_int_eq(nofile_read(&after, &err), 0);
 	ck_assert_uint_eq(after.open, before.open + ARRAY_SIZE(late) + 1);
 	wire_close(&silent);
-	for (unsigned i = 0; i < ARRAY_SIZE(late); i++)
-		wire_close(&late[i]);
+	close_all(late, ARRAY_SIZE(late));
 	rig_run(&rig);
 	rig_client(&rig, &w[2]);
-	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
-		wire_close(&w[i]);
+	close_all(w, ARRAY_SIZE(w));
 	rig_stop(&rig);
 }
 END_TEST
