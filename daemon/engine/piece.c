@@ -487,13 +487,22 @@ void pieces_pump(struct engine *e, struct move *m)
 		move_finished(e, m);
 }
 
+/* What waiters are told. Of a device's own words those alone mean to them what they mean to it that
+ * say that it has no room, or that a GPU is gone; the cause has them all. */
+static int result_told(const struct engine *e, const struct piece *p)
+{
+	int result = p->x.result;
+	bool gone = result == -ENODEV && device_kind(e, p->device) == TIER_KIND_HBM;
+
+	return result == -ENOSPC || result == -ENOMEM || gone ? result : -EIO;
+}
+
 static void piece_failed(struct engine *e, struct piece *p)
 {
 	struct move *m = p->move;
 
 	stat_add(p->x.op == XFER_READ ? STAT(e, read_errors) : STAT(e, write_errors), 1);
-	/* Bytes that do not match their checksum are an I/O error to whoever waits for them. */
-	fail(m, p->x.result == -EBADMSG ? -EIO : p->x.result, e->devices[p->device].tier->base.name,
+	fail(m, result_told(e, p), e->devices[p->device].tier->base.name,
 	     p->x.cause[0] != '\0' ? p->x.cause : strerror(-p->x.result));
 }
 

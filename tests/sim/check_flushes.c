@@ -109,6 +109,29 @@ START_TEST(a_flush_of_all_lets_others_come_in_between)
 }
 END_TEST
 
+/* Their words mean something else where they come from: "no such place", "destroyed", or more. */
+START_TEST(what_a_disk_says_is_an_io_error_unless_it_is_full)
+{
+	static const int says[] = { -EAGAIN, -EINVAL, -ESTALE, -EDQUOT,	  -EBUSY, -ENODEV,
+				    -EPERM,  -EINTR,  -EPIPE,  -ETIMEDOUT };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(says); i++) {
+		struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+		struct wire_handle t = rig_create_written(r, 0, LONG, HOST, 'w');
+
+		r->world.fail_permille = 1000;
+		r->world.fail_result = says[i];
+		ck_assert_int_eq(rig_flush(r, 0, t), -EIO);
+		r->world.fail_result = -ENOSPC;
+		ck_assert_int_eq(rig_flush(r, 0, t), -ENOSPC);
+		r->world.fail_permille = 0;
+		ck_assert_int_eq(rig_flush(r, 0, t), 0);
+		rig_close(r);
+	}
+}
+END_TEST
+
 UNIT_MAIN("flushes", what_the_caller_reads_is_flushed_though_another_wants_it_elsewhere,
 	  what_another_has_no_room_for_is_flushed, a_flush_follows_what_was_taken_elsewhere,
-	  a_flush_of_all_lets_others_come_in_between)
+	  a_flush_of_all_lets_others_come_in_between,
+	  what_a_disk_says_is_an_io_error_unless_it_is_full)

@@ -425,7 +425,10 @@ static void harm(struct world *w, struct flight *f, const struct fault_decision 
 static void finish(struct world *w, struct flight *f, const struct fault_decision *d)
 {
 	if (fails(w, f)) {
-		fail(w, f->x, world_below(w, 2) ? -EIO : -ENOSPC);
+		fail(w, f->x,
+		     w->fail_result != 0 ? w->fail_result
+		     : world_below(w, 2) ? -EIO
+					 : -ENOSPC);
 	} else if (w->devices[f->device].lost) {
 		f->x->result = -ENODEV;
 		snprintf(f->x->cause, sizeof(f->x->cause), "the device is gone");

@@ -84,6 +84,7 @@ struct world {
 	struct fault_state fault[WORLD_DEVICES];
 	uint32_t harmed[TIER_KINDS]; /* bits of operations, see tiers/fault.h; 0: all */
 	uint32_t fail_permille;      /* of xfers of nvme */
+	int fail_result;             /* what those say that fail; 0: -EIO or -ENOSPC */
 	/* Of all slabs of an hbm device, and how often there is no memory though there should be.
 	 */
 	uint64_t physical_bytes;
