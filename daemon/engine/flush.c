@@ -118,6 +118,7 @@ static bool step_item(struct engine *e, struct request *q, struct item *item)
 	}
 	if (rc == 0) {
 		q->open--;
+		item->ready = true;
 		list_push_back(&q->spare, &item->link);
 	} else if (!list_linked(&item->link)) {
 		list_push_back(&q->todo, &item->link); /* it waits for no move: looked at by poll */
@@ -157,6 +158,7 @@ static struct item *next_found(struct engine *e, struct request *q)
 		return NULL;
 	}
 	item = list_entry(list_pop_front(&q->spare), struct item, link);
+	item->ready = false;
 	item->tensor = q->walk++;
 	item->generation = word0_generation(word0_of(e, item->tensor));
 	return item;
@@ -224,8 +226,10 @@ void engine_flush(struct engine *e, struct holder *h, uint32_t id, const struct 
 	q = request_new(e, h, id, REQUEST_FLUSH, n == 0 ? none : t, n == 0 ? FLUSH_WINDOW : n);
 	if (q == NULL)
 		return;
-	for (size_t i = 0; i < q->n && n == 0; i++)
+	for (size_t i = 0; i < q->n && n == 0; i++) {
+		q->items[i].ready = true;
 		list_push_back(&q->spare, &q->items[i].link);
+	}
 	q->walk = n == 0;
 	q->walk_end = e->index_high;
 	list_push_back(&e->running, &q->link);

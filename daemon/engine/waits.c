@@ -21,7 +21,8 @@ static const struct item *first_missing(const struct request *q)
 	for (size_t i = 0; i < q->n; i++)
 		if (!q->items[i].ready)
 			return &q->items[i];
-	return q->n > 0 ? &q->items[0] : NULL;
+	/* An item of a walk that is ready names what was flushed before. */
+	return q->n > 0 && q->walk == 0 ? &q->items[0] : NULL;
 }
 
 static uint8_t place_of(const struct engine *e, const struct request *q)

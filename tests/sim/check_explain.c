@@ -253,6 +253,24 @@ START_TEST(an_answer_is_short_however_many_clients_there_are)
 }
 END_TEST
 
+START_TEST(who_flushes_waits_for_what_is_not_flushed_yet)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 1 });
+	struct wire_handle clean = rig_create_filled(r, 0, 'a'), t;
+	struct wire_wait w;
+
+	ck_assert_int_eq(rig_flush(r, 0, clean), 0);
+	t = rig_create_filled(r, 0, 'b');
+	rig_flush_all(r, 0, 4, NULL, 0);
+	ck_assert_uint_eq(waits(r, 4096, &w), 1);
+	ck_assert_uint_eq(w.kind, WAIT_FLUSH);
+	ck_assert_uint_eq(w.tensors, 1);
+	ck_assert_uint_eq(w.index, t.index);
+	ck_assert_int_eq(rig_wait(r, 0, 4, 100), 0);
+	rig_close(r);
+}
+END_TEST
+
 START_TEST(who_waits_for_room_says_so)
 {
 	struct rig *r = rig_open((struct world_shape){ .nvme = 1 });
@@ -435,7 +453,9 @@ UNIT_MAIN("explain", a_pin_is_told_with_its_process_and_its_age,
 	  ranks_that_step_together_are_one_step, what_was_just_written_is_stored_at_the_front_alone,
 	  what_was_flushed_is_clean_and_what_was_hinted_goes_first,
 	  who_waits_is_told_with_what_is_in_the_way,
-	  an_answer_is_short_however_many_clients_there_are, who_waits_for_room_says_so,
+	  an_answer_is_short_however_many_clients_there_are,
+	  who_flushes_waits_for_what_is_not_flushed_yet,
+	  who_waits_for_room_says_so,
 	  who_waits_for_its_quota_says_so_and_who_has_it, hints_of_another_user_are_refused,
 	  a_peak_keeps_what_was_there, lanes_count_what_they_carry,
 	  what_is_long_out_is_told_with_its_lane)
