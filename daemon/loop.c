@@ -21,6 +21,7 @@ struct loop {
 	int epoll;
 	bool stop;
 	bool no_pwait2;       /* an older kernel, or a seccomp filter */
+	bool said;            /* how it blocks is published, in `awake` */
 	uint64_t progress_ns; /* when the last turn got something done */
 	/* The batch being handed out: a source that goes is taken out of it as well. */
 	struct epoll_event batch[LOOP_BATCH];
@@ -131,6 +132,7 @@ static uint64_t loop_fall_asleep(struct loop *loop, uint64_t now_ns, uint64_t ne
 
 	if (nap)
 		timeout_ns = MIN(timeout_ns, LOOP_NAP_LEG_NS);
+	loop->said = true;
 	/* Both pair with seq_cst: the producers' fence between their tail and their load of
 	 * `awake`, and the lanes' store of a completion before their load of `done_wanted`. */
 	for (unsigned i = 0; i < w->side_count; i++) {
@@ -148,10 +150,15 @@ static uint64_t loop_fall_asleep(struct loop *loop, uint64_t now_ns, uint64_t ne
 	return timeout_ns;
 }
 
+/* Only what is not so: a turn of a busy loop is short, and each store takes the line of `awake`
+ * from every client that hits. */
 static void loop_wake_up(struct loop *loop)
 {
 	const struct loop_work *w = &loop->work;
 
+	if (!loop->said)
+		return;
+	loop->said = false;
 	for (unsigned i = 0; i < w->side_count; i++) {
 		atomic_store(w->sides[i].awake, DAEMON_POLLING);
 		atomic_store_explicit(w->sides[i].done_wanted, 0, memory_order_relaxed);
@@ -185,6 +192,7 @@ int loop_run(struct loop *loop, struct err *err)
 	int rc = 0;
 
 	loop->stop = false;
+	loop->said = true; /* whatever was left there */
 	loop->progress_ns = clock_now_ns();
 	while (!loop->stop && rc == 0)
 		rc = loop_step(loop, err);
