@@ -380,7 +380,7 @@ struct engine {
 	struct name_space *name_spaces;
 	uint32_t name_space_count;
 	uint64_t name_spaces_ever;
-	uint64_t ends_ever; /* of clients, and of namespaces that have lingered */
+	uint64_t ends_ever;       /* of clients, and of namespaces that have lingered */
 	struct account *accounts; /* quota.h; [0]: of whoever no row names */
 	unsigned account_count;
 	bool shared_domain; /* more than one namespace was ever seen: recycled bytes are zeroed */

@@ -112,8 +112,8 @@ END_TEST
 /* Their words mean something else where they come from: "no such place", "destroyed", or more. */
 START_TEST(what_a_disk_says_is_an_io_error_unless_it_is_full)
 {
-	static const int says[] = { -EAGAIN, -EINVAL, -ESTALE, -EDQUOT,	  -EBUSY, -ENODEV,
-				    -EPERM,  -EINTR,  -EPIPE,  -ETIMEDOUT };
+	static const int says[] = { -EAGAIN, -EINVAL, -ESTALE, -EDQUOT, -EBUSY,
+				    -ENODEV, -EPERM,  -EINTR,  -EPIPE,  -ETIMEDOUT };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(says); i++) {
 		struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
