@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/bring.h"
 
+#include <stdio.h>
+
 #include "daemon/engine/compact.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/quota.h"
@@ -120,13 +122,32 @@ bool bring_one(struct engine *e, struct request *q, uint8_t device)
 	return make_hole(e, q, device);
 }
 
-bool bring_keeps(const struct engine *e, uint32_t tensor)
+/* The one that keeps the tensor until all of its have come, or NULL. */
+static struct request *kept_by(const struct engine *e, uint32_t tensor)
 {
 	const struct record *r = &e->records[tensor];
-	const struct request *q = r->wanted > 0 ? bringer(e, r->wanted_device) : NULL;
+	struct request *q = r->wanted > 0 ? bringer(e, r->wanted_device) : NULL;
 
 	for (size_t i = 0; q != NULL && i < q->n; i++)
 		if (q->items[i].tensor == tensor)
-			return true;
-	return false;
+			return q;
+	return NULL;
+}
+
+bool bring_keeps(const struct engine *e, uint32_t tensor)
+{
+	return kept_by(e, tensor) != NULL;
+}
+
+/* Also one who would overwrite all of it, since it could not come without its bytes; he may alone.
+ */
+void bring_failed(struct engine *e, const struct move *fill)
+{
+	struct request *q = kept_by(e, fill->tensor);
+
+	if (q == NULL || q->result < 0)
+		return;
+	q->result = fill->result;
+	snprintf(q->cause, sizeof(q->cause), "%s", fill->cause);
+	request_wake(e, q);
 }

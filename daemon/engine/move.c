@@ -11,6 +11,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "daemon/engine/blocks.h"
+#include "daemon/engine/bring.h"
 #include "daemon/engine/failed.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/lost.h"
@@ -531,6 +532,8 @@ void move_finished(struct engine *e, struct move *m)
 		count_move(e, m);
 	}
 	move_tell_all(e, m);
+	if (m->kind == MOVE_FILL && m->result < 0)
+		bring_failed(e, m);
 	if (m->request != NULL)
 		request_own_move_ended(e, m->request, m);
 	drop = drop && m->result >= 0 && !m->stop;

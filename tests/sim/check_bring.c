@@ -176,4 +176,31 @@ START_TEST(a_batch_as_large_as_dram_comes_one_by_one)
 }
 END_TEST
 
-UNIT_MAIN("bring", all_that_is_admitted_can_be_had, a_batch_as_large_as_dram_comes_one_by_one)
+/* What one of them has on nvme cannot be read: it would be begun again and again. */
+static void batches_are_told(struct full *f)
+{
+	static const uint8_t access[] = { ACCESS_READ, ACCESS_WRITE | ACCESS_DISCARD };
+	struct wire_handle batch[MANY];
+
+	for (unsigned k = 0; k < ARRAY_SIZE(access); k++) {
+		size_t n = batch_of(f, batch);
+		int rc;
+
+		f->r->world.fault_config[TIER_KIND_NVME].read_error = 1000;
+		rig_acquire_all(f->r, 0, 1, batch, n, HOST, access[k], ENGINE_NEVER);
+		rc = rig_wait(f->r, 0, 1, 3000);
+		ck_assert_msg(rc == -EIO || (rc == 0 && access[k] != ACCESS_READ), "%d", rc);
+		rig_settle(f->r, 200); /* what was begun for it may fail yet */
+		f->r->world.fault_config[TIER_KIND_NVME].read_error = 0;
+		acquire(f, batch, n, access[k]);
+	}
+}
+
+START_TEST(a_batch_that_cannot_be_read_is_told)
+{
+	everywhere(batches_are_told);
+}
+END_TEST
+
+UNIT_MAIN("bring", all_that_is_admitted_can_be_had, a_batch_as_large_as_dram_comes_one_by_one,
+	  a_batch_that_cannot_be_read_is_told)
