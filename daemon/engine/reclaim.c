@@ -319,7 +319,6 @@ static uint64_t take_victim(struct engine *e, uint8_t device, uint32_t tensor,
 	int rc;
 
 	*ret_refused = false;
-
 	if (!reclaim_eligible(e, device, tensor)) {
 		stat_add(STAT(e, bad_picks), 1);
 		return 0;

@@ -27,7 +27,7 @@ struct side {
 	struct tierd_view held[SIDE_TENSORS];
 	void *pages[SIDE_TENSORS];
 	const struct card *registered; /* by which `pages` are; NULL: none */
-	/* While it runs by itself, see sides_both() and side_start(). */
+	/* While it runs by itself, see sides_round() and side_start(). */
 	pthread_t thread;
 	_Atomic unsigned *go; /* counts up: a round begins when all are there */
 	unsigned parties;
