@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -310,7 +311,7 @@ START_TEST(leaks_finds_what_was_planted_and_nothing_else)
 	held = hold(busy, TIERD_HOST, TIERD_READ);
 	tierd_release(t, &held);
 	ck_assert_int_eq(pthread_create(&job, NULL, leaking_job, NULL), 0);
-	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "6", "--timeout", "50"), 0);
+	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "6", "--timeout", "50"), 3);
 	ck_assert(tierctl_says("pinned for "));
 	ck_assert(tierctl_says("job/grad.7 ("));
 	/* How many of the steps it saw is a matter of who else wants the processor. */
@@ -320,19 +321,50 @@ START_TEST(leaks_finds_what_was_planted_and_nothing_else)
 	ck_assert_ptr_null(strstr(tierctl_said, "unnamed"));
 	ck_assert_ptr_null(strstr(tierctl_said, "not.stepping"));
 	ck_assert_ptr_null(strstr(tierctl_said, "nothing found"));
-	ck_assert_int_eq(TIERCTL(s->socket, "--json", "leaks", "--steps", "6"), 0);
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "leaks", "--steps", "6"), 3);
 	ck_assert(tierctl_says("{\"leak\":\"pinned\""));
 	ck_assert(tierctl_says(
 		"{\"leak\":\"growing_bytes\",\"namespace\":\"job\",\"prefix\":\"act.\""));
 	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "3", "--namespace", "other",
 				 "--timeout", "0.2"),
-			 0);
+			 1);
 	/* That is no clean bill. */
 	ck_assert_ptr_null(strstr(tierctl_said, "nothing found"));
 	ck_assert(tierctl_says("nothing was looked at: there are no such tensors"));
 	atomic_store(&job_ends, true);
 	ck_assert_int_eq(pthread_join(job, NULL), 0);
 	tierd_release(t, &v);
+	end();
+}
+END_TEST
+
+/* A script sees by the status alone what was found, with and without --json. */
+START_TEST(leaks_that_found_nothing_say_whether_they_have_looked)
+{
+	static const char none[] =
+		"nothing was looked at: no job has called tierd_step() meanwhile";
+	tierd_tensor weights;
+	pid_t pid;
+	int fd;
+
+	begin();
+	weights = make_named("weights.0", KIB(64));
+	fill(weights, TIERD_HOST, 1);
+	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--timeout", "0.05"), 1);
+	ck_assert(tierctl_says(none));
+	ck_assert_int_eq(TIERCTL(s->socket, "--json", "leaks", "--timeout", "0.05"), 1);
+	ck_assert(tierctl_says("\"errno\":\"ETIMEDOUT\""));
+	ck_assert(tierctl_says(none));
+
+	pid = tierctl_start(
+		s->socket,
+		(const char *const[]){ "leaks", "--steps", "2", "--timeout", "50", NULL }, &fd);
+	do { /* until it has seen enough, and says so */
+		fill(weights, TIERD_HOST, 2);
+		ck_assert_int_eq(tierd_step(t), 0);
+	} while (poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10) == 0);
+	ck_assert_int_eq(tierctl_end(pid, fd), 0);
+	ck_assert(tierctl_says("nothing found"));
 	end();
 }
 END_TEST
@@ -453,5 +485,6 @@ UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_wai
 	  top_shows_who_waits_for_its_quota, top_says_that_memory_lacks,
 	  top_goes_on_until_it_is_ended, a_device_that_hangs_is_seen,
 	  leaks_finds_what_was_planted_and_nothing_else,
+	  leaks_that_found_nothing_say_whether_they_have_looked,
 	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
 	  a_daemon_is_dumpable_only_where_that_is_configured)

@@ -54,7 +54,8 @@ const struct command command_all[] = {
 	  "last --steps iterations of their namespace, and groups of tensors of one namespace,\n"
 	  "class and name prefix (the name up to its first digit) whose bytes, or pins, were more\n"
 	  "after every iteration. A job's iteration is that of its furthest client. An access log\n"
-	  "that was overrun makes a use look older than it is: then a line says so.",
+	  "that was overrun makes a use look older than it is: then a line says so. Exit\n"
+	  "status 3 if anything was found, 1 if nothing was looked at: no such tensor, no step.",
 	  OPTION_N | OPTION_T | OPTION_W, leaks_run },
 	{ "peak", NULL, "the most that each tier has held, and of what",
 	  "Since the daemon's start or the last --mark, which is one for all who look. \"at the\n"

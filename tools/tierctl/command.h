@@ -16,6 +16,7 @@ enum status {
 	STATUS_FAILED =
 		1, /* the daemon cannot be reached, no such tensor, a configuration is wrong */
 	STATUS_USAGE = 2, /* the command line is wrong: nothing was done */
+	STATUS_FOUND = 3, /* done, and what was looked for is there: only of leaks */
 };
 
 /* X(letter, member, "name", "ARGUMENT" or NULL, for_all, "help"): an option. Those that are not for

@@ -255,28 +255,23 @@ static void find_growing(struct leaks *l)
 	}
 }
 
-/* Who has seen no step has seen no leak, and was told of none. */
-static void say_nothing(const struct leaks *l, bool any)
+/* Whether any job has ended a step meanwhile. */
+static bool has_stepped(const struct leaks *l)
 {
-	if (any)
-		puts("nothing found");
-	else if (l->groups.space_count == 0)
-		puts("nothing was looked at: there are no such tensors");
-	else
-		puts("nothing was looked at: no job has called tierd_step() meanwhile");
+	for (size_t i = 0; i < l->groups.space_count; i++)
+		if (l->groups.spaces[i].steps > l->groups.spaces[i].first_steps)
+			return true;
+	return false;
 }
 
 /* What the finding rests on. */
-static void say_end(const struct leaks *l, uint64_t lost)
+static void say_basis(const struct leaks *l, uint64_t lost)
 {
-	bool any = false;
-
 	if (l->arguments->json != NULL)
 		return;
 	for (size_t i = 0; i < l->groups.space_count; i++) {
 		const struct leak_space *s = &l->groups.spaces[i];
 
-		any |= s->steps > s->first_steps;
 		json_plain(stdout, s->name, strlen(s->name));
 		printf(": %" PRIu64 " steps were seen\n", s->steps - s->first_steps);
 	}
@@ -284,8 +279,23 @@ static void say_end(const struct leaks *l, uint64_t lost)
 		printf("access logs were overrun: %" PRIu64
 		       " uses are not known, so what is pinned may have been used later\n",
 		       lost);
-	if (l->found == 0)
-		say_nothing(l, any);
+}
+
+/* Who has seen no step has seen no leak, and gives nobody a clean bill. */
+static int verdict(const struct leaks *l)
+{
+	if (l->found > 0)
+		return STATUS_FOUND;
+	if (l->groups.space_count == 0)
+		return command_failed(l->arguments, -ENOENT,
+				      "nothing was looked at: there are no such tensors");
+	if (!has_stepped(l))
+		return command_failed(
+			l->arguments, -ETIMEDOUT,
+			"nothing was looked at: no job has called tierd_step() meanwhile");
+	if (l->arguments->json == NULL)
+		puts("nothing found");
+	return STATUS_OK;
 }
 
 static int run(struct leaks *l, struct tierd *t, double timeout_s)
@@ -303,8 +313,8 @@ static int run(struct leaks *l, struct tierd *t, double timeout_s)
 		return command_failed(l->arguments, rc, tierd_error(t));
 	find_growing(l);
 	page_read(admin_stats_page(t), &after);
-	say_end(l, after.log_lost - before.log_lost);
-	return STATUS_OK;
+	say_basis(l, after.log_lost - before.log_lost);
+	return verdict(l);
 }
 
 int leaks_run(const struct arguments *a)

@@ -28,6 +28,7 @@ static const struct {
 	{ STATUS_OK, "done" },
 	{ STATUS_FAILED, "failed: no daemon, no such tensor, a configuration is wrong" },
 	{ STATUS_USAGE, "the command line is wrong: nothing was done" },
+	{ STATUS_FOUND, "leaks: something was found" },
 };
 
 static bool takes(const struct command *c, unsigned option)
