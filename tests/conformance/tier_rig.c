@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "tests/fake/bytes.h"
+#include "tests/unit/leftovers.h"
 #include "tests/unit/point.h"
 #include "tiers/dram.h"
 #ifdef HAVE_CUDA
@@ -55,16 +56,13 @@ static bool dram_in_slabs_fill(void *config, uint64_t bytes, const char **why)
 	return dram_fill(config, bytes, why);
 }
 
-/* A folder beside the test's own, on whatever file system that is. */
+/* A folder on whatever file system that is. */
 static bool nvme_fill(void *config, uint64_t bytes, const char **why)
 {
 	struct nvme_config *c = config;
-	char *cwd = getcwd(NULL, 0);
-
-	ck_assert_ptr_nonnull(cwd);
-	ck_assert_int_gt(asprintf(&c->path.path, "%s/tier-XXXXXX", cwd), 0);
-	free(cwd);
-	ck_assert_ptr_nonnull(mkdtemp(c->path.path));
+	c->path.path = malloc(LEFTOVERS_ROOM);
+	ck_assert_ptr_nonnull(c->path.path);
+	leftovers_folder(c->path.path);
 	c->path.size.bytes = bytes;
 	c->options.queue_depth = 8;
 	c->options.block_bytes = MIB(1);

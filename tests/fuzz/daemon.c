@@ -19,6 +19,7 @@
 #include "daemon/connection.h"
 #include "daemon/engine/state.h"
 #include "daemon/greet.h"
+#include "tests/unit/leftovers.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -164,7 +165,7 @@ void daemon_turns(struct fuzz_daemon *d, unsigned n)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static char folder[] = "/tmp/tierd-fuzz-XXXXXX";
+static char folder[LEFTOVERS_ROOM];
 static char socket_path[sizeof(folder) + 16];
 
 static void folder_remove(void)
@@ -188,7 +189,8 @@ const char *daemon_socket(void)
 		return socket_path;
 	ASSERT(log_configure("error") == 0);
 	slabs_make();
-	ASSERT(mkdtemp(folder) != NULL && atexit(folder_remove) == 0);
+	leftovers_folder(folder);
+	ASSERT(atexit(folder_remove) == 0);
 	snprintf(socket_path, sizeof(socket_path), "%s/tierd.sock", folder);
 	return socket_path;
 }

@@ -427,7 +427,7 @@ static void storm_run(const char *config, const struct storm *params)
 	struct storm *storm = mmap(NULL, sizeof(*storm), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct start start[WORKERS];
-	char folder[] = "/var/tmp/tierd-report-XXXXXX", gpus[16];
+	char folder[LEFTOVERS_ROOM], gpus[16];
 	pid_t pid[WORKERS];
 
 	ck_assert_ptr_ne(storm, MAP_FAILED);
@@ -437,7 +437,7 @@ static void storm_run(const char *config, const struct storm *params)
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	for (unsigned i = 0; i < SHARED; i++)
 		pthread_mutex_init(&storm->shared[i].lock, &attr);
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	snprintf(gpus, sizeof(gpus), "%u", storm->gpus);
 	setenv("TIERD_LIBCUDA", FAKE_CUDA_PATH, 1);
 	setenv("FAKE_CUDA_DEVICES", gpus, 1);

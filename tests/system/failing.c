@@ -4,6 +4,9 @@
  */
 #include "tests/unit/unit.h"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/system/system.h"
@@ -26,6 +29,31 @@ START_TEST(says_so)
 }
 END_TEST
 
+/* As tests without a daemon: a folder with files, links and folders in it. */
+START_TEST(has_files)
+{
+	char folder[LEFTOVERS_ROOM];
+
+	leftovers_folder(folder);
+	ck_assert_int_eq(chdir(folder), 0);
+	ck_assert_int_eq(mkdir("inside", 0700) | symlink("..", "inside/link"), 0);
+	fclose(fopen("inside/file", "we"));
+	ck_assert_msg(false, "as it should");
+}
+END_TEST
+
+/* A socket by itself, and a process that no assertion ends. */
+START_TEST(exits)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	leftovers_name(address.sun_path, "socket");
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	exit(EXIT_FAILURE);
+}
+END_TEST
+
 /* Until somebody ends it; its standard output says that it is there. */
 START_TEST(hangs)
 {
@@ -37,4 +65,4 @@ START_TEST(hangs)
 }
 END_TEST
 
-UNIT_MAIN("failing", asserts, says_so, hangs)
+UNIT_MAIN("failing", asserts, says_so, has_files, exits, hangs)

@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "tests/fake/bytes.h"
-#include "tests/system/leftovers.h"
+#include "tests/unit/leftovers.h"
 #include "tests/unit/point.h"
 
 /* ---- files -------------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ static void config_write(const struct system *s, const char *config)
 void system_prepare(struct system *s, const char *config)
 {
 	*s = (struct system){ .notify_fd = -1 };
-	leftovers_name(s->directory, sizeof(s->directory));
-	ck_assert_ptr_nonnull(mkdtemp(s->directory));
+	leftovers_folder(s->directory);
 	snprintf(s->config, sizeof(s->config), "%s/config.yaml", s->directory);
 	snprintf(s->socket, sizeof(s->socket), "%s/tierd.sock", s->directory);
 	snprintf(s->nvme, sizeof(s->nvme), "%s/nvme", s->directory);

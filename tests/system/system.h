@@ -12,8 +12,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "tests/unit/leftovers.h"
+
 struct system {
-	char directory[64];
+	char directory[LEFTOVERS_ROOM];
 	char config[96], socket[96], nvme[96], log[96];
 	pid_t pid; /* 0: not running */
 	int notify_fd;

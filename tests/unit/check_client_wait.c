@@ -19,6 +19,7 @@
 #include "libclient/client.h"
 #include "libclient/request.h"
 #include "tests/unit/fake_daemon.h"
+#include "tests/unit/leftovers.h"
 
 static struct fake fake;
 static struct tierd *t;
@@ -521,9 +522,11 @@ static void open_unserved(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	char path[LEFTOVERS_ROOM];
 	struct tierd *none;
 
-	snprintf(a.sun_path, sizeof(a.sun_path), "/tmp/tierd-unserved-%d", getpid());
+	leftovers_name(path, "unserved");
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
 	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	close(fd);
 	ck_assert_int_eq(tierd_open(a.sun_path, NULL, 0, &none), -ECONNREFUSED);

@@ -20,6 +20,7 @@
 #include "base/compiler.h"
 #include "config/config.h"
 #include "tests/unit/config_sample.h"
+#include "tests/unit/leftovers.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 20 /* and resident bytes say nothing */
@@ -233,7 +234,7 @@ START_TEST(anchors_nodes_scalars_and_directives_are_bounded)
 }
 END_TEST
 
-static char folder[] = "/tmp/check_config_XXXXXX";
+static char folder[LEFTOVERS_ROOM];
 
 static const char *file_named(const char *name)
 {
@@ -268,7 +269,7 @@ START_TEST(files_that_are_no_configuration_are_refused_at_once)
 	char want[512];
 	const char *path;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	check_file("/dev/zero", -EINVAL, "/dev/zero: is not a regular file");
 	check_file("-", -EINVAL, "-: a configuration is read from a file, not from standard input");
 	path = file_named("fifo");
@@ -298,7 +299,7 @@ START_TEST(a_file_is_loaded_and_named_in_messages)
 	const char *path;
 	char want[512];
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	path = file_named("good");
 	write_file(path, "tiers: {dram: {size: 1GiB}}", 27);
 	ck_assert_int_eq(config_load_file(sample_rows, path, &s, &err), 0);

@@ -12,9 +12,10 @@
 
 #include "daemon/daemon.h"
 #include "daemon/notify.h"
+#include "tests/unit/leftovers.h"
 #include "tests/unit/unit.h"
 
-static char path[64];
+static char path[96];
 static char told[64];
 
 /* 0 or -errno of a client that does not wait. */
@@ -44,13 +45,13 @@ void notify(const char *state)
 START_TEST(ready_is_told_when_clients_can_connect)
 {
 	static const char text[] = "socket: %s\ntiers:\n  dram: {size: 4MiB}\n";
-	char folder[] = "/tmp/check_ready.XXXXXX", yaml[256];
+	char folder[LEFTOVERS_ROOM], yaml[256];
 	struct err err = ERR_INIT;
 	struct settings settings;
 	struct daemon *daemon;
 	int n;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	snprintf(path, sizeof(path), "%s/tierd.sock", folder);
 	n = snprintf(yaml, sizeof(yaml), text, path);
 	ck_assert_msg(settings_load_text("yaml", yaml, (size_t)n, &settings, &err) == 0, "%s",

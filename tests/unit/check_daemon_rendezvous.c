@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #include "daemon/rendezvous.h"
+#include "tests/unit/leftovers.h"
 
-static char directory[64], path[96], lock[112];
+static char directory[LEFTOVERS_ROOM], path[96], lock[112];
 static struct err err;
 
 static void start(void)
 {
-	strcpy(directory, "/tmp/tierd-path-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(directory));
+	leftovers_folder(directory);
 	snprintf(path, sizeof(path), "%s/tierd.sock", directory);
 	snprintf(lock, sizeof(lock), "%s.lock", path);
 }

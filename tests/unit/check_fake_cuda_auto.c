@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/cuda_rig.h"
+#include "tests/unit/leftovers.h"
 
 #define SLAB    FAKE_CUDA_GRANULARITY
 #define BYTES   ((size_t)8192)
@@ -147,11 +148,11 @@ static unsigned long reported(const char *folder, pid_t pid, const char *name)
 
 START_TEST(a_process_that_ends_reports_what_it_kept)
 {
-	char folder[] = "/tmp/check_fake_cuda.XXXXXX", path[128];
+	char folder[LEFTOVERS_ROOM], path[128];
 	int status;
 	pid_t child;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	setenv("FAKE_CUDA_REPORT", folder, 1);
 	child = fork();
 	ck_assert_int_ge(child, 0);

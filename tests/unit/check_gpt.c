@@ -16,6 +16,7 @@
 #include "examples/train_gpt/model.h"
 #include "examples/train_gpt/options.h"
 #include "tests/fake/tierd.h"
+#include "tests/unit/leftovers.h"
 
 #define STEPS 8
 
@@ -178,13 +179,13 @@ static void write_file(const char *path, const char *content)
 /* A folder of its own for one test, as the working directory. */
 static void enter_folder(char *folder)
 {
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	leftovers_folder(folder);
 	ck_assert_int_eq(chdir(folder), 0);
 }
 
 START_TEST(data_of_a_folder_is_its_sources_in_order)
 {
-	char folder[] = "/tmp/check_gpt.XXXXXX", text[DATA_TEXT_MAX];
+	char folder[LEFTOVERS_ROOM], text[DATA_TEXT_MAX];
 	struct data d = { 0 };
 
 	enter_folder(folder);
@@ -211,7 +212,7 @@ END_TEST
 
 START_TEST(data_that_is_missing_or_endless_is_refused_by_name)
 {
-	char folder[] = "/tmp/check_gpt.XXXXXX", text[DATA_TEXT_MAX];
+	char folder[LEFTOVERS_ROOM], text[DATA_TEXT_MAX];
 	struct data d = { 0 };
 
 	enter_folder(folder);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/unit/leftovers.h"
 #include "tiers/limits.h"
 
 #define MEMINFO_8G                                                                                 \
@@ -113,7 +114,7 @@ static const struct scene scenes[] = {
 };
 /* clang-format on */
 
-static char root[] = "limits-XXXXXX";
+static char root[LEFTOVERS_ROOM];
 
 static void put(const struct file *file)
 {
@@ -121,7 +122,7 @@ static void put(const struct file *file)
 	FILE *to;
 
 	snprintf(path, sizeof(path), "%s%s", root, file->path);
-	for (char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/')) {
+	for (char *at = strchr(path + strlen(root), '/'); at != NULL; at = strchr(at + 1, '/')) {
 		*at = '\0';
 		ck_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
 		*at = '/';
@@ -134,15 +135,14 @@ static void put(const struct file *file)
 
 static void scene_make(const struct scene *scene)
 {
-	strcpy(root, "limits-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(root));
+	leftovers_folder(root);
 	for (unsigned i = 0; i < ARRAY_SIZE(scene->files) && scene->files[i].path != NULL; i++)
 		put(&scene->files[i]);
 }
 
 static void scene_remove(void)
 {
-	char command[64];
+	char command[LEFTOVERS_ROOM + 8];
 
 	snprintf(command, sizeof(command), "rm -rf %s", root);
 	ck_assert_int_eq(system(command), 0);

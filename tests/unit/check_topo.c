@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/unit/leftovers.h"
 #include "tiers/topo.h"
 
 struct expected_node {
@@ -75,8 +76,7 @@ static const struct expected trees[] = {
 	  { { 0, 8, 16354, true }, { 1, 8, 16384, true } } },
 };
 
-/* Thousands of small files: in memory where that is possible. */
-static char scratch[64];
+static char scratch[LEFTOVERS_ROOM];
 
 static int sh(const char *fmt, ...) PRINTF(1, 2);
 static int sh(const char *fmt, ...)
@@ -106,11 +106,7 @@ static bool unpack(const char *archive)
 		printf("skipped: %s: bzip2 is not installed\n", archive);
 		return false;
 	}
-	strcpy(scratch, "/dev/shm/tierd-topo-XXXXXX");
-	if (mkdtemp(scratch) == NULL) {
-		strcpy(scratch, "topo-XXXXXX");
-		ck_assert_ptr_nonnull(mkdtemp(scratch));
-	}
+	leftovers_folder(scratch);
 	ck_assert_int_eq(sh("tar xjf '%s' -C %s && chmod -R u+w %s", path, scratch, scratch), 0);
 	return true;
 }

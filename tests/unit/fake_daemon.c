@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "libclient/protocol/pin.h"
+#include "tests/unit/leftovers.h"
 
 #define PAGES(n) ALIGN_UP(n, 4096)
 
@@ -506,12 +507,13 @@ void fake_start(struct fake *f)
 {
 	static _Atomic unsigned serial;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const char *dir = getenv("TMPDIR");
+	char end[24];
 
 	pthread_mutex_init(&f->lock, NULL);
 	make_segments(f);
-	snprintf(f->path, sizeof(f->path), "%s/tierd-fake-%d-%u", dir != NULL ? dir : "/tmp",
-		 (int)getpid(), atomic_fetch_add(&serial, 1));
+	/* Tests of one program may each have one at a time, in a process of its own. */
+	snprintf(end, sizeof(end), "%d-%u", (int)getpid(), atomic_fetch_add(&serial, 1));
+	leftovers_name(f->path, end);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", f->path);
 	unlink(f->path);
 	f->socket_fd = -1;

@@ -25,14 +25,10 @@ static unsigned char *map(uint64_t bytes)
 
 void rig_init(struct rig *rig)
 {
-	char *cwd = getcwd(NULL, 0);
-
 	memset(rig, 0, sizeof(*rig));
-	ck_assert_ptr_nonnull(cwd);
-	strcpy(rig->folder, "nvme-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(rig->folder));
-	ck_assert_int_gt(asprintf(&rig->config.path.path, "%s/%s", cwd, rig->folder), 0);
-	free(cwd);
+	leftovers_folder(rig->folder);
+	rig->config.path.path = strdup(rig->folder);
+	ck_assert_ptr_nonnull(rig->config.path.path);
 	rig->config.path.size.bytes = MIB(64);
 	rig->config.options.queue_depth = 8;
 	rig->config.options.block_bytes = MIB(1);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An nvme tier under test, driven by hand: the test is control thread and lane at once, so that it
- * sees each completion as it comes. The folder is beside the test's own, on a real file system.
+ * sees each completion as it comes. The folder is to be on a real file system.
  */
 #ifndef TIERD_TESTS_NVME_RIG_H
 #define TIERD_TESTS_NVME_RIG_H
 
 #include <stdbool.h>
 
+#include "tests/unit/leftovers.h"
 #include "tests/unit/point.h"
 #include "tiers/nvme_inside.h"
 
@@ -19,7 +20,7 @@ struct rig {
 	uint64_t staging_bytes;
 	unsigned char *host; /* `host_bytes` of memory for xfers, filled by nobody */
 	uint64_t host_bytes;
-	char folder[64]; /* made by rig_init(), removed by rig_end() */
+	char folder[LEFTOVERS_ROOM]; /* made by rig_init(), removed by rig_end() */
 };
 
 /* A folder and a configuration that a test may change before rig_start(): block 1 MiB, depth 8,

@@ -90,8 +90,7 @@ void rig_start(struct rig *rig)
 
 	memset(rig, 0, sizeof(*rig));
 	fake_engine_reset();
-	strcpy(rig->directory, "/tmp/tierd-rig-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(rig->directory));
+	leftovers_folder(rig->directory);
 	snprintf(rig->socket, sizeof(rig->socket), "%s/tierd.sock", rig->directory);
 	ck_assert_msg(rendezvous_open(rig->socket, &rig->rendezvous, &err) == 0, "%s", err.text);
 	ck_assert_int_eq(segments_create(RIG_TENSORS, 4096, &rig->segments, &err), 0);

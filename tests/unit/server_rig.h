@@ -12,6 +12,7 @@
 #include "daemon/server.h"
 #include "tests/system/wire.h"
 #include "tests/unit/fake_engine.h"
+#include "tests/unit/leftovers.h"
 
 #define RIG_TENSORS    4096
 #define RIG_SLAB_ARENA 0u
@@ -19,7 +20,7 @@
 #define RIG_SLABS      70u
 
 struct rig {
-	char directory[64], socket[96];
+	char directory[LEFTOVERS_ROOM], socket[96];
 	struct rendezvous rendezvous;
 	struct segments segments;
 	struct server_domain domain, *domains[1];

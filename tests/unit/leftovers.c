@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "tests/system/leftovers.h"
+#include "tests/unit/leftovers.h"
 
 #include <dirent.h>
 #include <ftw.h>
@@ -23,19 +23,30 @@ static const char *base(void)
 	return dir != NULL ? dir : "/var/tmp";
 }
 
-/* What this program's folders begin with. Short: a sentence of the library names a path and has 127
- * bytes. */
+/* What is this program's begins with it. */
 static int prefix(char *ret, size_t room)
 {
 	return snprintf(ret, room, "tierd%d-", (int)runner);
 }
 
-void leftovers_name(char *ret, size_t room)
+void leftovers_name(char ret[LEFTOVERS_ROOM], const char *end)
 {
 	char name[32];
 
 	prefix(name, sizeof(name));
-	snprintf(ret, room, "%.36s/%sXXXXXX", base(), name);
+	if (snprintf(ret, LEFTOVERS_ROOM, "%s/%s%s", base(), name, end) < LEFTOVERS_ROOM)
+		return;
+	fprintf(stderr, "%s: the path is too long for tests (TIERD_TEST_DIR)\n", base());
+	abort();
+}
+
+void leftovers_folder(char ret[LEFTOVERS_ROOM])
+{
+	leftovers_name(ret, "XXXXXX");
+	if (mkdtemp(ret) != NULL)
+		return;
+	fprintf(stderr, "%s: no folder can be made: %m\n", base());
+	abort();
 }
 
 static void print_log(const char *folder)
