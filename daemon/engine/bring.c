@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/engine/bring.h"
 
-#include <stdio.h>
-
 #include "daemon/engine/compact.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/quota.h"
@@ -122,15 +120,15 @@ bool bring_one(struct engine *e, struct request *q, uint8_t device)
 	return make_hole(e, q, device);
 }
 
-/* The one that keeps the tensor until all of its have come, or NULL. */
-static struct request *kept_by(const struct engine *e, uint32_t tensor)
+/* What keeps the tensor until all of its request have come, or NULL. */
+static const struct item *kept_by(const struct engine *e, uint32_t tensor)
 {
 	const struct record *r = &e->records[tensor];
-	struct request *q = r->wanted > 0 ? bringer(e, r->wanted_device) : NULL;
+	const struct request *q = r->wanted > 0 ? bringer(e, r->wanted_device) : NULL;
 
 	for (size_t i = 0; q != NULL && i < q->n; i++)
 		if (q->items[i].tensor == tensor)
-			return q;
+			return &q->items[i];
 	return NULL;
 }
 
@@ -141,13 +139,11 @@ bool bring_keeps(const struct engine *e, uint32_t tensor)
 
 /* Also one who would overwrite all of it, since it could not come without its bytes; he may alone.
  */
-void bring_failed(struct engine *e, const struct move *fill)
+void bring_ended(struct engine *e, const struct move *m)
 {
-	struct request *q = kept_by(e, fill->tensor);
+	bool failed = m->kind == MOVE_FILL && m->result < 0;
+	const struct item *item = failed ? kept_by(e, m->tensor) : NULL;
 
-	if (q == NULL || q->result < 0)
-		return;
-	q->result = fill->result;
-	snprintf(q->cause, sizeof(q->cause), "%s", fill->cause);
-	request_wake(e, q);
+	if (item != NULL && request_take_failure(e, item, m))
+		request_wake(e, item->request);
 }

@@ -14,7 +14,8 @@
 bool bring_one(struct engine *e, struct request *q, uint8_t device);
 /* Whether the tensor is one of those: it stays until all have come. */
 bool bring_keeps(const struct engine *e, uint32_t tensor);
-/* A fill has failed: whoever it was begun for is told, or it would be begun again for ever. */
-void bring_failed(struct engine *e, const struct move *fill);
+/* A move has ended: whoever it was begun for is told that it failed, or it would be begun again for
+ * ever. */
+void bring_ended(struct engine *e, const struct move *m);
 
 #endif

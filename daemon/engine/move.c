@@ -499,6 +499,8 @@ void move_tell(struct engine *e, struct move *m, bool granted)
 		list_remove(it);
 		request_move_ended(e, item, m);
 	}
+	if (!granted)
+		bring_ended(e, m);
 }
 
 void move_tell_all(struct engine *e, struct move *m)
@@ -532,8 +534,6 @@ void move_finished(struct engine *e, struct move *m)
 		count_move(e, m);
 	}
 	move_tell_all(e, m);
-	if (m->kind == MOVE_FILL && m->result < 0)
-		bring_failed(e, m);
 	if (m->request != NULL)
 		request_own_move_ended(e, m->request, m);
 	drop = drop && m->result >= 0 && !m->stop;

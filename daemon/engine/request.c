@@ -119,12 +119,32 @@ void item_wait(struct engine *e, struct item *item)
 		e->failed_at_ns = MIN(e->failed_at_ns, e->now_ns + POLL_NS);
 }
 
-void request_move_ended(struct engine *e, struct item *item, const struct move *m)
+static void take_failure(struct request *q, const struct move *m)
+{
+	if (m->result >= 0 || q->result < 0)
+		return;
+	q->result = m->result;
+	snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
+}
+
+bool request_take_failure(struct engine *e, const struct item *item, const struct move *m)
 {
 	struct request *q = item->request;
 	bool concerns = (m->kind == MOVE_FILL && !m->for_prefetch &&
 			 m->to == item_device(e, item) && !move_failed(m)) ||
 			(m->kind == MOVE_CLEAN && q->kind == REQUEST_FLUSH);
+
+	/* Where the source was lost, what the tensor has elsewhere decides. */
+	if (m->from != DEVICE_NONE && e->devices[m->from].lost)
+		concerns = false;
+	if (concerns)
+		take_failure(q, m);
+	return q->result < 0;
+}
+
+void request_move_ended(struct engine *e, struct item *item, const struct move *m)
+{
+	struct request *q = item->request;
 
 	if (q->granted) {
 		fence_item_ended(e, item, m);
@@ -133,13 +153,7 @@ void request_move_ended(struct engine *e, struct item *item, const struct move *
 	if (item->arriving)
 		q->arriving--;
 	item->arriving = false;
-	/* Where the source was lost, what the tensor has elsewhere decides. */
-	if (m->from != DEVICE_NONE && e->devices[m->from].lost)
-		concerns = false;
-	if (concerns && m->result < 0 && q->result == 0) {
-		q->result = m->result;
-		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
-	}
+	request_take_failure(e, item, m);
 	if (q->kind != REQUEST_COPY)
 		list_push_back(&q->todo, &item->link);
 	request_wake(e, q);
@@ -147,10 +161,7 @@ void request_move_ended(struct engine *e, struct item *item, const struct move *
 
 void request_own_move_ended(struct engine *e, struct request *q, const struct move *m)
 {
-	if (m->result < 0 && q->result == 0) {
-		q->result = m->result;
-		snprintf(q->cause, sizeof(q->cause), "%s", m->cause);
-	}
+	take_failure(q, m);
 	if (m->kind == MOVE_SYNC) {
 		ASSERT(q->syncs > 0);
 		q->syncs--;

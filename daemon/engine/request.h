@@ -12,6 +12,9 @@
 
 /* A move that an item waited for has ended. */
 void request_move_ended(struct engine *e, struct item *item, const struct move *m);
+/* Notes what it failed of, where that is what the item wanted of it: a fill of its place, that was
+ * no hint's. Returns whether the request has failed. */
+bool request_take_failure(struct engine *e, const struct item *item, const struct move *m);
 /* A move made for this request alone (copy, sync) has ended. */
 void request_own_move_ended(struct engine *e, struct request *request, const struct move *m);
 /* Looks at everything that was woken, and at the queues where room may have come. Every public call

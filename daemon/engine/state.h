@@ -211,7 +211,7 @@ struct item {
 	uint32_t tensor;
 	uint32_t generation;
 	uint32_t node;    /* extent reserved for it, EXTENT_NONE */
-	bool ready;       /* counted in record.ready */
+	bool ready;       /* flush: done; else counted in record.ready */
 	bool arriving;    /* counted in request.arriving */
 	bool wanted;      /* counted in record.wanted */
 	struct list link; /* move.waiters, or request.todo */

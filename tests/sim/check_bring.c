@@ -202,5 +202,55 @@ START_TEST(a_batch_that_cannot_be_read_is_told)
 }
 END_TEST
 
+/* Somebody who cannot know better pins what is on its way, and keeps it. */
+static void batches_are_told_though_it_is_pinned(struct full *f)
+{
+	struct wire_handle batch[MANY];
+	size_t n = batch_of(f, batch);
+
+	f->r->world.fault_config[TIER_KIND_NVME].read_error = 1000;
+	rig_acquire_all(f->r, 0, 1, batch, n, HOST, ACCESS_READ, ENGINE_NEVER);
+	for (unsigned steps = 0; steps < 10000 && !f->r->client[0].answered[1]; steps++) {
+		for (size_t i = 0; i < n; i++)
+			if (word0_state(rig_word0(f->r, batch[i])) == STATE_FILLING)
+				atomic_store(&f->r->client[1].pins[batch[i].index], PIN_ONE);
+		if (!world_finish_one(&f->r->world))
+			world_turn(&f->r->world, NS_PER_MS);
+	}
+	ck_assert_int_eq(rig_wait(f->r, 0, 1, 0), -EIO);
+}
+
+START_TEST(a_batch_that_cannot_be_read_is_told_though_it_is_pinned)
+{
+	everywhere(batches_are_told_though_it_is_pinned);
+}
+END_TEST
+
+/* A hint took it to a GPU before, and it comes to nothing there. */
+static void a_hint_fails_elsewhere(struct full *f)
+{
+	struct wire_handle batch[MANY];
+	size_t n = batch_of(f, batch);
+
+	if (f->r->world.shape.hbm == 0)
+		return;
+	for (size_t k = 0; k < n; k++) {
+		n = batch_of(f, batch);
+		f->r->world.fault_config[TIER_KIND_HBM].write_error = 1000;
+		rig_hint(f->r, 0, batch[MIN(k, n - 1)], 0);
+		acquire(f, batch, n, ACCESS_READ);
+		rig_settle(f->r, 200);
+		f->r->world.fault_config[TIER_KIND_HBM].write_error = 0;
+	}
+}
+
+START_TEST(a_batch_is_not_told_of_what_fails_elsewhere)
+{
+	everywhere(a_hint_fails_elsewhere);
+}
+END_TEST
+
 UNIT_MAIN("bring", all_that_is_admitted_can_be_had, a_batch_as_large_as_dram_comes_one_by_one,
-	  a_batch_that_cannot_be_read_is_told)
+	  a_batch_that_cannot_be_read_is_told,
+	  a_batch_that_cannot_be_read_is_told_though_it_is_pinned,
+	  a_batch_is_not_told_of_what_fails_elsewhere)
