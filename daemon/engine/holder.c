@@ -75,6 +75,7 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 	list_push_back(&e->holders, &h->link);
 	e->holder_table[id] = h;
 	e->name_spaces[ns].connections++;
+	e->name_spaces[ns].named_by++;
 	h->steps = e->name_spaces[ns].steps;
 	*ret = h;
 	return 0;
@@ -176,6 +177,7 @@ static void forget_hold(struct engine *e, const struct holder *h, uint32_t tenso
 static void bury_holder(struct engine *e, struct holder *h)
 {
 	list_remove(&h->link);
+	name_space_let_go(e, h->name_space);
 	e->holder_table[h->id] = NULL;
 	e->params.hooks.holder_gone(e->params.hooks.ctx, h);
 	h->magic = 0;

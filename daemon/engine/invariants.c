@@ -32,6 +32,7 @@ struct sums {
 	uint64_t used[ENGINE_DEVICES_MAX], closed[ENGINE_DEVICES_MAX];
 	uint64_t resident[TIER_KINDS];
 	uint64_t ready, wanted, granted;   /* of records */
+	uint64_t named;                    /* records, and clients */
 	uint64_t pool[ENGINE_DEVICES_MAX]; /* of all namespaces */
 	uint64_t nvme_shadows;             /* likewise, what of nvme is copies of fronts */
 	uint64_t leaving[ENGINE_DEVICES_MAX], prefetch[ENGINE_DEVICES_MAX];
@@ -53,6 +54,26 @@ static void add_blocks(struct engine *e, struct sums *sums, const struct block *
 	for (uint32_t i = 0; i < count; i++)
 		if (blocks[i].node != EXTENT_NONE)
 			add_extent(e, sums, blocks[i].device, blocks[i].node, tensor);
+}
+
+/* Namespaces count who names them, or their numbers would be another's too soon, or never. */
+static void check_named(const struct engine *e, struct sums *sums)
+{
+	const struct list *it;
+
+	list_for_each (it, &e->holders)
+		sums->named++;
+	list_for_each (it, &e->tombstones)
+		sums->named++;
+	for (uint32_t i = 0; i < e->name_space_count; i++) {
+		const struct name_space *ns = &e->name_spaces[i];
+
+		HOLDS(sums, NAMED, ns->named_by <= sums->named);
+		HOLDS(sums, NAMED, ns->named_by >= ns->connections);
+		HOLDS(sums, NAMED, ns->named_by > 0 || !ns->ending);
+		sums->named -= ns->named_by;
+	}
+	HOLDS(sums, NAMED, sums->named == 0);
 }
 
 /* Clients are shown this place and no other. */
@@ -214,6 +235,7 @@ static void add_record(struct engine *e, struct sums *sums, uint32_t tensor, con
 	sums->ready += r->ready;
 	sums->wanted += r->wanted;
 	sums->granted += r->granted;
+	sums->named++;
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		if (r->sources & 1u << kind)
 			sums->resident[kind] +=
@@ -502,6 +524,7 @@ void engine_check(struct engine *e)
 	check_requests(e, &sums);
 	check_waiting(e, &sums);
 	check_hints(e, &sums);
+	check_named(e, &sums);
 	for (unsigned i = 0; i < e->device_count; i++)
 		check_slabs(e, &sums, (uint8_t)i);
 	check_flight(e, &sums);

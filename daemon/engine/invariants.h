@@ -46,6 +46,7 @@
 	X(GRANTED_OPEN, "and such a request waits for a move, and holds no extent")       \
 	X(QUEUED, "who waits for room has none reserved")                                 \
 	X(BLOCKED, "who waits for another request holds nothing")                         \
+	X(NAMED, "a namespace counts its clients and tensors until they are buried")      \
 	X(HINT, "a tensor waits for one hint at most, and none that has gone")            \
 	X(SLAB_CLOSED, "a slab without memory is nobody's room")                          \
 	X(SLAB_MAPPED, "a slab that a client has mapped has its memory")                  \

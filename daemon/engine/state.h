@@ -151,11 +151,12 @@ struct name_space {
 	char name[PROTOCOL_NAME_MAX + 1];
 	uint16_t account; /* quota.h */
 	uint32_t connections;
+	uint64_t named_by;   /* clients and tensors until they are buried; 0: a place for another */
 	uint32_t uid;        /* of the client that made it */
 	uint32_t first;      /* named tensors */
 	uint32_t steps;      /* the most that one of its clients has made */
 	uint64_t expires_ns; /* 0: not lingering */
-	bool used, ending;   /* ending: it has lingered, and its tensors go turn by turn */
+	bool ending;         /* it has lingered, and its tensors go turn by turn */
 	uint64_t end;        /* ending: the how manieth end; see holder */
 };
 

@@ -181,6 +181,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	d->check = check_word(tensor, generation, r);
 	publish_born(e, tensor, generation);
 	owner_link(e, tensor);
+	e->name_spaces[r->name_space].named_by++;
 	admission_count(e, r, true);
 	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
@@ -293,6 +294,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 	admission_count(e, r, false);
+	name_space_let_go(e, r->name_space);
 	publish_buried(e, tensor);
 	give_index(e, tensor);
 	return true;
@@ -361,7 +363,7 @@ bool engine_ends(const struct engine *e, const struct holder *h)
 	for (uint32_t i = 0; i < e->name_space_count; i++) {
 		const struct name_space *ns = &e->name_spaces[i];
 
-		if (ns->used && ns->ending && ns->end <= h->waits_for_end)
+		if (ns->ending && ns->end <= h->waits_for_end)
 			return true;
 	}
 	return false;
@@ -391,7 +393,7 @@ static uint64_t doomed_turn(struct engine *e)
 
 static bool is_named(const struct name_space *ns, const char *name, size_t bytes)
 {
-	return ns->used && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0;
+	return ns->named_by > 0 && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0;
 }
 
 /* Nobody finds half of what lingered too long: that goes turn by turn, beside a new one of the
@@ -416,18 +418,18 @@ static bool name_space_find(const struct engine *e, const char *name, size_t byt
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret)
 {
 	struct name_space *ns;
-	uint32_t free_slot = e->name_space_count;
+	uint32_t count = e->name_space_count, free_slot = count;
 	bool another = true;
 
 	ASSERT(bytes > 0 && bytes <= PROTOCOL_NAME_MAX);
 	if (name_space_find(e, name, bytes, ret))
 		return 0;
-	for (uint32_t i = 0; i < e->name_space_count; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		another &= !is_named(&e->name_spaces[i], name, bytes);
-		if (!e->name_spaces[i].used)
+		if (free_slot == count && e->name_spaces[i].named_by == 0)
 			free_slot = i;
 	}
-	if (free_slot == e->name_space_count) {
+	if (free_slot == count) {
 		if (free_slot == NAME_SPACES_MAX)
 			return -EUSERS;
 		ns = heap_grow(e->name_spaces, free_slot + 1, sizeof(*ns));
@@ -437,7 +439,7 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 		e->name_space_count++;
 	}
 	ns = &e->name_spaces[free_slot];
-	*ns = (struct name_space){ .first = TENSOR_NONE, .used = true };
+	*ns = (struct name_space){ .first = TENSOR_NONE };
 	memcpy(ns->name, name, bytes);
 	ns->account = quota_find(e, name, bytes);
 	/* Anything in the arenas may be somebody else's from now on. */
@@ -445,6 +447,17 @@ int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *r
 		e->shared_domain |= e->name_spaces_ever++ > 0;
 	*ret = (uint16_t)free_slot;
 	return 0;
+}
+
+void name_space_let_go(struct engine *e, uint16_t name_space)
+{
+	struct name_space *ns = &e->name_spaces[name_space];
+
+	ASSERT(ns->named_by > 0);
+	ns->named_by--;
+	/* All are looked through each turn: no more than there are, up to the last. */
+	while (e->name_space_count > 0 && e->name_spaces[e->name_space_count - 1].named_by == 0)
+		e->name_space_count--;
 }
 
 static uint64_t name_spaces_turn(struct engine *e)
@@ -455,7 +468,7 @@ static uint64_t name_spaces_turn(struct engine *e)
 		struct name_space *ns = &e->name_spaces[i];
 		bool began;
 
-		if (!ns->used || ns->connections > 0)
+		if (ns->named_by == 0 || ns->connections > 0)
 			continue;
 		if (e->now_ns < ns->expires_ns) {
 			next = MIN(next, ns->expires_ns);
@@ -465,12 +478,8 @@ static uint64_t name_spaces_turn(struct engine *e)
 		ns->ending = !tensor_destroy_some(e, &ns->first);
 		if (ns->ending && began)
 			ns->end = ++e->ends_ever;
-		/* Tensors of dead clients, and doomed ones, still name it. */
-		ns->used = ns->ending || e->doomed_count > 0 || !list_empty(&e->tombstones);
 		if (ns->ending)
 			next = e->now_ns;
-		else if (ns->used)
-			next = MIN(next, e->doomed_count > 0 ? e->doomed_at_ns : e->now_ns);
 	}
 	return next;
 }

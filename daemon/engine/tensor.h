@@ -17,6 +17,8 @@ uint64_t tensors_turn(struct engine *e);
 uint64_t doomed_due(const struct engine *e);
 /* The namespace of that name, made if need be. -ENOMEM, -EUSERS. */
 int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret);
+/* A client or a tensor of it is buried; with the last one its number is another's. */
+void name_space_let_go(struct engine *e, uint16_t name_space);
 
 #define TENSOR_TEXT_BYTES 80
 /* What sentences call it: "tensor 'NAME'" or "tensor INDEX:GENERATION", as tierctl shows both. The

@@ -173,7 +173,10 @@ START_TEST(empty_namespaces_do_not_pile_up)
 {
 	static pin_slot pins[WORLD_TENSORS];
 	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	struct wire_handle doomed = rig_create(r, 0, GRANULE);
 
+	rig_pin(r, 1, doomed, HOST, ACCESS_READ); /* another one's, and as long as it likes */
+	rig_destroy(r, 0, doomed);
 	/* More than there can be at once, in less time than one lingers. */
 	for (unsigned i = 0; i < 70000; i++) {
 		char name[8];
@@ -182,6 +185,7 @@ START_TEST(empty_namespaces_do_not_pile_up)
 		engine_holder_die(r->world.engine, join(r, name, pins), r->world.now_ns);
 		world_turn(&r->world, 1);
 	}
+	rig_unpin(r, 1, doomed, ACCESS_READ);
 	rig_close(r);
 }
 END_TEST
