@@ -303,8 +303,7 @@ static uint64_t dram_bytes(const struct settings *s)
 	return dram->size.permille ? 0 : dram->size.bytes;
 }
 
-/* Devices of hbm as far as the configuration alone tells: no driver is asked before the start. */
-static unsigned gpus_told(const struct settings *s)
+unsigned settings_gpus_told(const struct settings *s)
 {
 	const struct tier_ops *ops = settings_backend(TIER_KIND_HBM, &s->tiers.hbm);
 	const struct memory_config *memory = s->tiers.hbm.config;
@@ -397,7 +396,7 @@ static int zone_check(const struct settings *s, struct err *err)
 	struct settings_staging parts;
 	uint64_t room;
 
-	settings_staging(s, gpus_told(s), &parts);
+	settings_staging(s, settings_gpus_told(s), &parts);
 	room = dram_bytes(s) - parts.total_bytes;
 	if (dram_bytes(s) == 0 || dram->zone_bytes < room)
 		return 0;
@@ -410,14 +409,14 @@ static int zone_check(const struct settings *s, struct err *err)
 static int devices_check(const struct settings *s, struct err *err)
 {
 	size_t paths = settings_nvme_options(s) ? s->tiers.nvme.paths.count : 0;
-	size_t all = gpus_told(s) + 1 + paths;
+	size_t all = settings_gpus_told(s) + 1 + paths;
 
 	if (all <= ENGINE_DEVICES_MAX)
 		return 0;
 	return err_set(err, EINVAL,
 		       "tiers: %u devices of hbm, one of dram and %zu paths of nvme are %zu, %d "
 		       "are possible",
-		       gpus_told(s), paths, all, ENGINE_DEVICES_MAX);
+		       settings_gpus_told(s), paths, all, ENGINE_DEVICES_MAX);
 }
 
 static int backend_check(enum tier_kind kind, const struct config_variant *variant, struct err *err)
@@ -466,7 +465,7 @@ int settings_check_sizes(const struct settings *s, struct err *err)
 	if (rc == 0)
 		rc = devices_check(s, err);
 	if (rc == 0)
-		rc = settings_check_staging(s, gpus_told(s), err);
+		rc = settings_check_staging(s, settings_gpus_told(s), err);
 	if (rc == 0)
 		rc = zone_check(s, err);
 	return rc;

@@ -103,6 +103,8 @@ const struct tier_ops *settings_backend(enum tier_kind kind, const struct config
 /* What holds between sizes of tiers; of a domain's share as of the whole. */
 int settings_check_sizes(const struct settings *s, struct err *err);
 
+/* Devices of hbm as far as the configuration alone tells: no driver is asked before the start. */
+unsigned settings_gpus_told(const struct settings *s);
 /* How the staging segment is divided: the first part is the engine's, then come equal shares, one
  * an nvme path. All are whole pages. `gpus`: of the hbm tier; nothing is staged with one at most
  * and no nvme. */

@@ -423,7 +423,8 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 	int r;
 
 	ASSERT(o->bytes > 0 && o->slab_bytes % HUGE_BYTES == 0);
-	if (o->huge != ARENA_HUGE_OFF && create_pool(o, &a, &pool) == 0) {
+	ASSERT(!o->no_pool || o->huge != ARENA_HUGE_REQUIRE);
+	if (o->huge != ARENA_HUGE_OFF && !o->no_pool && create_pool(o, &a, &pool) == 0) {
 		*ret = a;
 		return 0;
 	}

@@ -23,6 +23,7 @@ struct arena_options {
 	const char *name; /* for people */
 	uint64_t bytes;   /* rounded up to whole pages */
 	enum arena_huge huge;
+	bool no_pool; /* as if the pool of huge pages had no room; not with ARENA_HUGE_REQUIRE */
 	/* Not 0: open has the first slab only (none where they are made on demand), the others
 	 * come by arena_back(). A multiple of 2 MiB. */
 	uint64_t slab_bytes;

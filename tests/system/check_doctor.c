@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "tests/system/client_rig.h"
+#include "tests/system/pool.h"
 #include "tests/system/tierctl_rig.h"
 
 #define NOBODY 65534u
@@ -30,6 +31,8 @@
 	"tiers:\n"                                 \
 	"  dram: {size: 16MiB, huge_pages: off}\n" \
 	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n"
+
+#define REQUIRES(bytes) "tensors: 4Ki\ntiers: {dram: {size: " bytes ", huge_pages: require}}\n"
 
 static int doctor(void)
 {
@@ -130,6 +133,15 @@ START_TEST(a_daemon_that_refuses_has_its_space_all_the_same)
 }
 END_TEST
 
+static void filter(struct sock_filter *program, size_t n)
+{
+	struct sock_fprog all = { (unsigned short)n, program };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) < 0)
+		_exit(99);
+}
+
 static int refused_call;
 
 static void refuse(void)
@@ -140,11 +152,8 @@ static void refuse(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog filter = { ARRAY_SIZE(program), program };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
-		_exit(99);
+	filter(program, ARRAY_SIZE(program));
 }
 
 START_TEST(io_uring_that_a_filter_refuses_fails)
@@ -164,6 +173,68 @@ START_TEST(io_uring_that_a_filter_refuses_fails)
 	expect_line("warn", "io_uring", "only an nvme tier needs it");
 	expect_line("fail", "configuration", "/dev/null");
 	system_stop(s);
+}
+END_TEST
+
+/* The kernel gives none one by one: what large pages there are, are those of the pool. */
+static void refuse_to_collapse(void)
+{
+	struct sock_filter program[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 25 /* MADV_COLLAPSE */, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	filter(program, ARRAY_SIZE(program));
+}
+
+/* With 16 MiB in the pool, unless others than tests take of them. */
+static void pool_is_counted(void)
+{
+	unsigned tries = 0;
+	int status;
+
+	system_prepare(s, REQUIRES("64MiB"));
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "huge pages", "dram needs 64.0 MiB; to mend: ");
+	s->before_exec = refuse_to_collapse;
+	ck_assert(!system_tries(s, &status));
+	system_stop(s);
+
+	system_prepare(s, REQUIRES("16MiB"));
+	s->before_exec = refuse_to_collapse;
+	while (doctor() != 0 || !system_tries(s, &status))
+		ck_assert_msg(++tries <= 50, "it fails with enough of them:\n%s", tierctl_said);
+	expect_line("ok", "huge pages", "2 MiB pages of the pool");
+	/* It has them all now, and that is no fault. */
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "huge pages", "the daemon has them for dram");
+	system_stop(s);
+}
+
+/* A few large pages are no promise of as many as dram is to have. */
+START_TEST(required_large_pages_are_counted_and_not_tried)
+{
+	pid_t guardian;
+	int pool;
+
+	system_prepare(s, REQUIRES("64MiB"));
+	if (doctor() == 0 && strstr(tierctl_said, "2 MiB pages of the pool") == NULL)
+		expect_line("warn", "huge pages", "dram needs 64.0 MiB");
+	tierctl_before_exec = refuse_to_collapse;
+	doctor();
+	system_stop(s);
+	pool = strstr(tierctl_said, "fail  huge pages") ? pool_borrow(8, &guardian) : -1;
+	if (pool < 0) {
+		fprintf(stderr, "skipped: transparent huge pages, or no pool of 16 MiB\n");
+		return;
+	}
+	pool_is_counted();
+	system_pool_leave();
+	pool_return(pool, guardian);
 }
 END_TEST
 
@@ -339,7 +410,8 @@ END_TEST
 UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
 	  of_several_domains_it_looks_at_the_one_that_is_named,
-	  a_daemon_that_refuses_has_its_space_all_the_same, io_uring_that_a_filter_refuses_fails,
+	  a_daemon_that_refuses_has_its_space_all_the_same,
+	  required_large_pages_are_counted_and_not_tried, io_uring_that_a_filter_refuses_fails,
 	  few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
 	  sizes_that_are_not_there_fail, paths_of_one_file_system_want_room_together,

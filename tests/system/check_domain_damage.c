@@ -15,70 +15,15 @@
 
 #include "base/clock.h"
 #include "tests/system/domain_rig.h"
+#include "tests/system/pool.h"
 #include "tests/system/wire.h"
 
 static struct system *const s = &domain_system;
 
-#define POOL "/proc/sys/vm/nr_hugepages"
-
-static unsigned number_in(const char *path)
-{
-	unsigned n = 0;
-	FILE *f = fopen(path, "re");
-
-	if (f) {
-		n = fscanf(f, "%u", &n) == 1 ? n : 0;
-		fclose(f);
-	}
-	return n;
-}
-
-static void number_put(const char *path, unsigned n)
-{
-	FILE *f = fopen(path, "we");
-
-	if (f) {
-		fprintf(f, "%u\n", n);
-		fclose(f);
-	}
-}
-
-/* Pages of the pool beside those that are there: what comes back is closed to give them back, and
- * so is it by our end, however we end. -1: they are not to be had. */
-static int pool_borrow(unsigned pages, pid_t *ret_guardian)
-{
-	unsigned was = number_in(POOL), want = was + pages;
-	int ends[2];
-	char nothing;
-
-	ck_assert_int_eq(pipe(ends), 0);
-	*ret_guardian = fork();
-	ck_assert_int_ge(*ret_guardian, 0);
-	if (*ret_guardian == 0) {
-		/* Out of the group that is killed with a test that fails. */
-		setsid();
-		close(ends[1]);
-		while (read(ends[0], &nothing, 1) > 0)
-			;
-		number_put(POOL, was);
-		_exit(0);
-	}
-	close(ends[0]);
-	fcntl(ends[1], F_SETFD, FD_CLOEXEC);
-	system_pool_take();
-	number_put(POOL, want);
-	if (number_in(POOL) >= want)
-		return ends[1];
-	system_pool_leave();
-	close(ends[1]);
-	waitpid(*ret_guardian, NULL, 0);
-	return -1;
-}
-
 /* Pages in use stay so, and no page is free: neither now nor when others give theirs back. */
 static void pool_shrink(void)
 {
-	number_put(POOL, 0);
+	pool_set(0);
 	system_pool_leave();
 }
 
@@ -186,8 +131,7 @@ static bool try_once(int pool, pid_t guardian)
 	} else {
 		system_pool_leave();
 	}
-	close(pool);
-	waitpid(guardian, NULL, 0);
+	pool_return(pool, guardian);
 	return ready;
 }
 

@@ -84,44 +84,94 @@ void doctor_memory(struct doctor *d)
 
 #define TRIED_BYTES (4 * (uint64_t)HUGE_BYTES)
 
-/* A small arena, made as dram is: what it stands on. */
-static int try_arena(enum arena_huge huge, char *ret, size_t room, bool *ret_large, struct err *err)
+/* A small arena, made as dram is: what it stands on, and how many of its bytes on large pages. */
+static int try_arena(bool no_pool, char *ret, size_t room, uint64_t *ret_large, struct err *err)
 {
-	const struct arena_options options = {
-		.name = "huge pages", .bytes = TRIED_BYTES, .huge = huge, .touch = true
-	};
+	const struct arena_options options = { .name = "huge pages",
+					       .bytes = TRIED_BYTES,
+					       .huge = ARENA_HUGE_TRY,
+					       .no_pool = no_pool,
+					       .touch = true };
 	struct arena arena;
 	int rc = arena_create(&options, &arena, err);
 
 	if (rc < 0)
 		return rc;
-	*ret_large = arena.page_bytes == HUGE_BYTES ||
-		     hugepage_mapped_bytes(arena.base, TRIED_BYTES) > 0;
+	*ret_large = arena.page_bytes == HUGE_BYTES
+			     ? TRIED_BYTES
+			     : hugepage_mapped_bytes(arena.base, TRIED_BYTES);
 	snprintf(ret, room, "%s", arena.chosen);
 	arena_destroy(&arena);
 	return 0;
+}
+
+/* Of dram in whole large pages: staging does without, whatever is required. 0: not known. */
+static uint64_t large_wanted(const struct doctor *d)
+{
+	uint64_t dram = doctor_dram_bytes(d);
+	struct settings_staging parts;
+
+	if (dram == 0)
+		return 0;
+	settings_staging(&d->settings, settings_gpus_told(&d->settings), &parts);
+	return ALIGN_UP(dram - MIN(dram, parts.total_bytes), (uint64_t)HUGE_BYTES);
+}
+
+/* A pool that is empty by then says nothing of a daemon that has its pages. */
+static bool daemon_has_large(const struct doctor *d)
+{
+	for (unsigned i = 0; i < STATS_DEVICES && page_device_bytes(&d->page, i) > 0; i++)
+		if (strncmp(d->page.chosen[i], "dram", 4) == 0 &&
+		    strstr(d->page.chosen[i], "2 MiB pages") != NULL)
+			return true;
+	return false;
+}
+
+/* The daemon takes all of its pages from the pool, or none. Those that the kernel gives one by one
+ * are known to come only when they have come, and only a few are asked for here. */
+static enum doctor_status judge_large(bool required, bool in_pool, uint64_t large, uint64_t need)
+{
+	if (!required)
+		return large > 0 ? DOCTOR_OK : DOCTOR_WARN;
+	if (large < TRIED_BYTES)
+		return DOCTOR_FAIL;
+	return in_pool || need <= TRIED_BYTES ? DOCTOR_OK : DOCTOR_WARN;
+}
+
+static void say_large(struct doctor *d, bool required)
+{
+	char free[TEXT_ROOM], want[TEXT_ROOM + 16] = "", bytes[TEXT_ROOM], mend[192];
+	char chosen[sizeof(((struct arena *)0)->chosen)];
+	uint64_t need = large_wanted(d), pool = hugepage_pool_bytes(), large = 0;
+	bool in_pool = need <= pool;
+	struct err err = ERR_INIT;
+
+	snprintf(mend, sizeof(mend),
+		 "Linux 6.1 or newer gives them one by one; or sysctl vm.nr_hugepages=%" PRIu64,
+		 MAX(need, (uint64_t)GIB(1)) / HUGE_BYTES);
+	if (need > 0)
+		snprintf(want, sizeof(want), ", dram %s %s", required ? "needs" : "wants",
+			 text_bytes(need, bytes));
+	if (try_arena(!in_pool, chosen, sizeof(chosen), &large, &err) < 0)
+		doctor_say(d, DOCTOR_FAIL, "huge pages", mend, "%s", err.text);
+	else
+		doctor_say(d, judge_large(required && !d->served, in_pool, large, need),
+			   "huge pages", mend,
+			   "of %" PRIu64 " MiB that were tried: %s; the pool has %s free%s",
+			   TRIED_BYTES >> 20, chosen, text_bytes(pool, free), want);
 }
 
 void doctor_huge_pages(struct doctor *d)
 {
 	const struct dram_config *dram = d->configured ? d->settings.tiers.dram.config : NULL;
 	enum arena_huge wanted = dram != NULL ? (enum arena_huge)dram->huge_pages : ARENA_HUGE_TRY;
-	char free[TEXT_ROOM], mend[192], chosen[sizeof(((struct arena *)0)->chosen)];
-	uint64_t need = MAX(doctor_dram_bytes(d), (uint64_t)GIB(1));
-	struct err err = ERR_INIT;
-	bool large = false;
 
-	snprintf(mend, sizeof(mend),
-		 "Linux 6.1 or newer gives them one by one; or sysctl vm.nr_hugepages=%" PRIu64,
-		 need / HUGE_BYTES);
 	if (wanted == ARENA_HUGE_OFF)
 		doctor_say(d, DOCTOR_OK, "huge pages", "", "off by the configuration");
-	else if (try_arena(wanted, chosen, sizeof(chosen), &large, &err) < 0)
-		doctor_say(d, DOCTOR_FAIL, "huge pages", mend, "%s", err.text);
+	else if (daemon_has_large(d))
+		doctor_say(d, DOCTOR_OK, "huge pages", "", "the daemon has them for dram");
 	else
-		doctor_say(d, large ? DOCTOR_OK : DOCTOR_WARN, "huge pages", mend,
-			   "of %" PRIu64 " MiB that were tried: %s; the pool has %s free",
-			   TRIED_BYTES >> 20, chosen, text_bytes(hugepage_pool_bytes(), free));
+		say_large(d, wanted == ARENA_HUGE_REQUIRE);
 }
 
 /* Whether memory that is registered counts against RLIMIT_MEMLOCK. */
