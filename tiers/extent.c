@@ -1,10 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Two sizes of room. Takes of a page (4 KiB, or the granule if that is larger) and more need whole
- * aligned pages, so a hole is filed by the whole pages in it; any hole filed under n pages serves a
- * take of n. Holes without a whole page are filed by their granules and serve only small takes.
- */
-#include "tiers/extent.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tiers/extent_inside.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,119 +8,7 @@
 #include "base/compiler.h"
 #include "base/heap.h"
 
-#define PAGE         4096u
-#define SL_BITS      5
-#define SL_COUNT     (1u << SL_BITS)
-#define FL_COUNT     (64 - SL_BITS)
-#define SMALL_MAX    16 /* granules: two ragged ends of at most seven each */
-#define SCAN_FIRST   16 /* holes of the own bin looked at before a larger hole is split */
-#define GROW_NODES   8u
-#define EXTENT_SPARE 0xfffffffeu /* owner of a node that describes nothing */
-
-struct node {
-	uint64_t offset, bytes;
-	uint32_t owner;
-	uint32_t prev, next;         /* in address order; next: of spare nodes too */
-	uint32_t bin_prev, bin_next; /* holes of one bin */
-	uint32_t reserved;
-};
-
-struct extents {
-	struct node *nodes;
-	uint32_t node_room, node_count; /* nodes there is memory for, nodes ever used */
-	uint32_t spare, spare_count;    /* chain of used ones that describe nothing now */
-	uint32_t granule, page;
-	uint32_t first; /* node at offset 0 */
-	uint64_t bytes, used;
-	uint64_t fl_map; /* first levels with holes */
-	uint32_t sl_map[FL_COUNT];
-	uint32_t bins[FL_COUNT][SL_COUNT];
-	uint32_t small_map;
-	uint32_t small[SMALL_MAX];
-};
-
-/* ---- bins ---------------------------------------------------------------------------------- */
-
-struct bin {
-	unsigned fl, sl;
-};
-
-/* Pages below SL_COUNT have a bin each; above, each power of two is cut into SL_COUNT bins. */
-static struct bin bin_of(uint64_t pages)
-{
-	unsigned log2;
-
-	if (pages < SL_COUNT)
-		return (struct bin){ 0, (unsigned)pages };
-	log2 = 63 - (unsigned)__builtin_clzll(pages);
-	return (struct bin){ log2 - SL_BITS + 1, (unsigned)(pages >> (log2 - SL_BITS)) - SL_COUNT };
-}
-
-/* Whole aligned pages inside a hole. */
-static uint64_t hole_pages(const struct extents *e, const struct node *n)
-{
-	uint64_t begin = ALIGN_UP(n->offset, e->page);
-	uint64_t end = ALIGN_DOWN(n->offset + n->bytes, e->page);
-
-	return end > begin ? (end - begin) / e->page : 0;
-}
-
-static uint32_t *bin_head(struct extents *e, const struct node *n)
-{
-	uint64_t pages = hole_pages(e, n);
-	struct bin b = bin_of(pages);
-
-	if (pages > 0)
-		return &e->bins[b.fl][b.sl];
-	ASSERT(n->bytes / e->granule < SMALL_MAX);
-	return &e->small[n->bytes / e->granule];
-}
-
-static void mark(struct extents *e, const struct node *n, bool filled)
-{
-	uint64_t pages = hole_pages(e, n);
-	struct bin b = bin_of(pages);
-	uint32_t *map = pages > 0 ? &e->sl_map[b.fl] : &e->small_map;
-	uint32_t bit = 1u << (pages > 0 ? b.sl : n->bytes / e->granule);
-
-	*map = filled ? *map | bit : *map & ~bit;
-	if (pages > 0 && e->sl_map[b.fl] != 0)
-		e->fl_map |= 1ull << b.fl;
-	else if (pages > 0)
-		e->fl_map &= ~(1ull << b.fl);
-}
-
-static void hole_file(struct extents *e, uint32_t i)
-{
-	struct node *n = &e->nodes[i];
-	uint32_t *head = bin_head(e, n);
-
-	n->owner = EXTENT_FREE;
-	n->bin_prev = EXTENT_NONE;
-	n->bin_next = *head;
-	if (*head != EXTENT_NONE)
-		e->nodes[*head].bin_prev = i;
-	*head = i;
-	mark(e, n, true);
-}
-
-static void hole_unfile(struct extents *e, uint32_t i)
-{
-	struct node *n = &e->nodes[i];
-	uint32_t *head = bin_head(e, n);
-
-	ASSERT(n->owner == EXTENT_FREE);
-	if (n->bin_next != EXTENT_NONE)
-		e->nodes[n->bin_next].bin_prev = n->bin_prev;
-	if (n->bin_prev != EXTENT_NONE) {
-		e->nodes[n->bin_prev].bin_next = n->bin_next;
-		return;
-	}
-	ASSERT(*head == i);
-	*head = n->bin_next;
-	if (*head == EXTENT_NONE)
-		mark(e, n, false);
-}
+#define GROW_NODES 8u
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
@@ -259,56 +142,6 @@ uint64_t extents_rounded(const struct extents *e, uint64_t bytes)
 	return ALIGN_UP(MAX(bytes, 1), unit);
 }
 
-/* The first of at most `max` holes of a bin that has `pages`. */
-static uint32_t scan(const struct extents *e, uint32_t i, uint64_t pages, uint32_t max)
-{
-	for (; i != EXTENT_NONE && max > 0; i = e->nodes[i].bin_next, max--)
-		if (hole_pages(e, &e->nodes[i]) >= pages)
-			return i;
-	return EXTENT_NONE;
-}
-
-/* Any hole of the bins from `b` on. */
-static uint32_t first_from(const struct extents *e, struct bin b)
-{
-	uint32_t sl = b.sl < SL_COUNT ? e->sl_map[b.fl] & (UINT32_MAX << b.sl) : 0;
-	uint64_t fl = e->fl_map & (UINT64_MAX << (b.fl + 1));
-
-	if (sl != 0)
-		return e->bins[b.fl][__builtin_ctz(sl)];
-	if (fl == 0)
-		return EXTENT_NONE;
-	b.fl = (unsigned)__builtin_ctzll(fl);
-	return e->bins[b.fl][__builtin_ctz(e->sl_map[b.fl])];
-}
-
-/* A bin holds sizes of a range, so its holes may be too small: a few are tried, then a larger one
- * is split, and only if there is none are all of the own bin looked at. */
-static uint32_t find_pages(const struct extents *e, uint64_t pages)
-{
-	struct bin b = bin_of(pages);
-	uint32_t own = e->bins[b.fl][b.sl];
-	uint32_t found = scan(e, own, pages, SCAN_FIRST);
-
-	if (found == EXTENT_NONE)
-		found = first_from(e, (struct bin){ b.fl, b.sl + 1 });
-	if (found == EXTENT_NONE)
-		found = scan(e, own, pages, UINT32_MAX);
-	return found;
-}
-
-static uint32_t find(const struct extents *e, uint64_t bytes)
-{
-	uint32_t map;
-
-	if (bytes % e->page == 0)
-		return find_pages(e, bytes / e->page);
-	map = e->small_map & (UINT32_MAX << (bytes / e->granule));
-	if (map != 0)
-		return e->small[__builtin_ctz(map)];
-	return find_pages(e, 1);
-}
-
 /* Where in a hole a range may begin: large ones at pages. */
 static uint64_t first_offset(const struct extents *e, uint64_t offset, uint64_t bytes)
 {
@@ -353,7 +186,7 @@ int extents_take(struct extents *e, uint64_t bytes, uint32_t owner, struct exten
 
 	if (rc < 0)
 		return rc;
-	i = find(e, bytes);
+	i = hole_find(e, bytes);
 	if (i == EXTENT_NONE)
 		return -ENOSPC;
 	take_from(e, i, first_offset(e, e->nodes[i].offset, bytes), bytes, owner, ret);
@@ -526,53 +359,7 @@ uint64_t extents_used(const struct extents *e)
 	return e->used;
 }
 
-uint64_t extents_largest_free(const struct extents *e)
-{
-	uint64_t most = 0;
-	unsigned fl;
-	uint32_t i;
-
-	if (e->fl_map == 0)
-		return e->small_map != 0 ? MIN((31u - (unsigned)__builtin_clz(e->small_map)) *
-						       (uint64_t)e->granule,
-					       e->page - e->granule)
-					 : 0;
-	fl = 63 - (unsigned)__builtin_clzll(e->fl_map);
-	i = e->bins[fl][31 - __builtin_clz(e->sl_map[fl])];
-	for (; i != EXTENT_NONE; i = e->nodes[i].bin_next)
-		most = MAX(most, hole_pages(e, &e->nodes[i]));
-	return most * e->page;
-}
-
 /* ---- check --------------------------------------------------------------------------------- */
-
-static uint32_t check_bin(const struct extents *e, const uint32_t *head, bool marked)
-{
-	uint32_t count = 0, prev = EXTENT_NONE;
-
-	ASSERT((*head != EXTENT_NONE) == marked);
-	for (uint32_t i = *head; i != EXTENT_NONE; i = e->nodes[i].bin_next, count++) {
-		ASSERT(e->nodes[i].owner == EXTENT_FREE);
-		ASSERT(e->nodes[i].bin_prev == prev);
-		ASSERT(bin_head((struct extents *)e, &e->nodes[i]) == head);
-		prev = i;
-	}
-	return count;
-}
-
-static uint32_t check_bins(const struct extents *e)
-{
-	uint32_t holes = 0;
-
-	for (unsigned i = 0; i < SMALL_MAX; i++)
-		holes += check_bin(e, &e->small[i], e->small_map >> i & 1);
-	for (unsigned fl = 0; fl < FL_COUNT; fl++) {
-		ASSERT((e->sl_map[fl] != 0) == (e->fl_map >> fl & 1));
-		for (unsigned sl = 0; sl < SL_COUNT; sl++)
-			holes += check_bin(e, &e->bins[fl][sl], e->sl_map[fl] >> sl & 1);
-	}
-	return holes;
-}
 
 void extents_check(const struct extents *e)
 {
@@ -596,5 +383,5 @@ void extents_check(const struct extents *e)
 	}
 	ASSERT(at == e->bytes && used == e->used);
 	ASSERT(nodes + e->spare_count == e->node_count);
-	ASSERT(check_bins(e) == holes);
+	ASSERT(holes_check(e) == holes);
 }

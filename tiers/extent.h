@@ -3,7 +3,8 @@
  * Extents of one tier: which byte ranges are taken, by whom, and where there is room. Two-level
  * segregated fit over address-ordered nodes kept outside the memory they describe, so that taking
  * and freeing are O(1), neighbours are known (compaction looks at them), and the full capacity can
- * be had from an empty tier. The control thread's alone.
+ * be had from an empty tier. Only where no hole is surely large enough are those looked through
+ * that may be, and not again before one of them comes. The control thread's alone.
  */
 #ifndef TIERD_TIERS_EXTENT_H
 #define TIERD_TIERS_EXTENT_H
@@ -65,8 +66,8 @@ bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret);
 uint64_t extents_rounded(const struct extents *e, uint64_t bytes); /* what a take would count */
 uint64_t extents_capacity(const struct extents *e);
 uint64_t extents_used(const struct extents *e);
-/* The largest take that would succeed. */
-uint64_t extents_largest_free(const struct extents *e);
+/* The largest take that would succeed. Asked every turn: O(1) as a take is. */
+uint64_t extents_largest_free(struct extents *e);
 /* Walks everything and asserts: address order, no overlap, no two free neighbours, sums. O(n). */
 void extents_check(const struct extents *e);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/compiler.h"
 #include "tiers/extent.h"
@@ -138,6 +139,39 @@ START_TEST(the_only_fitting_hole_of_a_crowded_bin_is_found)
 	ck_assert_uint_eq(x.offset, exact.offset);
 	extents_check(e);
 	extents_destroy(e);
+}
+END_TEST
+
+/* Each turn asks for the largest hole, and who waits for room asks for more than there is. */
+static void ask_often(uint64_t bytes, uint64_t more)
+{
+	enum { TAKES = 200000, ASKS = 20000 };
+	struct extents *e = make(TAKES * bytes, GRANULE_SMALL);
+	struct extent x;
+	clock_t begin;
+
+	for (uint32_t i = 0; i < TAKES; i++)
+		ck_assert_int_eq(extents_take(e, bytes, i, &x), 0);
+	for (uint32_t node = 0; node < TAKES; node += 2)
+		extents_give(e, node);
+	begin = clock();
+	for (unsigned i = 0; i < ASKS; i++) {
+		ck_assert_uint_eq(extents_largest_free(e), bytes);
+		ck_assert_int_eq(extents_take(e, more, 1, &x), -ENOSPC);
+		/* One goes and comes: what was known of the others stays so. */
+		ck_assert_int_eq(extents_take(e, bytes, 1, &x), 0);
+		extents_give(e, x.node);
+	}
+	ck_assert_int_lt((clock() - begin) / CLOCKS_PER_SEC, 3);
+	extents_check(e);
+	extents_destroy(e);
+}
+
+START_TEST(holes_of_one_size_are_not_looked_through_again_and_again)
+{
+	ask_often(GRANULE, 2 * GRANULE);
+	/* The same bin. */
+	ask_often(MIB(1), MIB(1) + GRANULE);
 }
 END_TEST
 
@@ -360,7 +394,8 @@ END_TEST
 UNIT_MAIN("extent", full_capacity_can_be_had_from_an_empty_tier,
 	  small_takes_count_granules_and_large_ones_whole_pages,
 	  larger_granules_hold_for_every_size, sizes_beyond_every_tier_are_refused_without_overflow,
-	  the_only_fitting_hole_of_a_crowded_bin_is_found, neighbours_are_told_in_both_directions,
-	  random_takes_and_gives_agree_with_a_naive_model,
+	  the_only_fitting_hole_of_a_crowded_bin_is_found,
+	  holes_of_one_size_are_not_looked_through_again_and_again,
+	  neighbours_are_told_in_both_directions, random_takes_and_gives_agree_with_a_naive_model,
 	  a_range_is_taken_where_it_was_asked_for_or_not_at_all,
 	  a_taken_range_comes_down_over_the_hole_before_it, node_memory_grows_and_is_used_again)
