@@ -356,17 +356,17 @@ static void arm(struct nvme *n, int fd, uint64_t data, bool *armed)
 	*armed = true;
 }
 
-/* Whether a completion is there that is not a poll's. The lane does not reap while it has lent
- * nothing, so a poll that ended is taken here: left in the ring, it would end every wait at
- * once. */
+/* Whether a completion is there for reap(). The lane does not reap while it has lent nothing, so
+ * polls that ended, and what comes then that nobody waits for, are taken here: left in the ring,
+ * they would end every wait at once. */
 static bool pending(struct nvme *n)
 {
 	struct io_uring_cqe *cqe;
 
 	while (io_uring_peek_cqe(&n->ring.uring, &cqe) == 0) {
-		if (!was_poll(n, io_uring_cqe_get_data64(cqe)))
+		if (!was_poll(n, io_uring_cqe_get_data64(cqe)) && n->slots_used > 0)
 			return true;
-		io_uring_cqe_seen(&n->ring.uring, cqe);
+		take_completion(n);
 	}
 	return digest_ready(&n->digest);
 }

@@ -182,6 +182,33 @@ START_TEST(wait_sleeps_until_its_time_or_a_wake_up)
 }
 END_TEST
 
+/* What nobody waits for must not keep a lane awake that has nothing to do. */
+START_TEST(a_completion_too_many_ends_no_wait)
+{
+	struct io_uring_sqe *sqe;
+	uint64_t begin_ns;
+	struct nvme *n;
+	struct rig rig;
+
+	rig_init(&rig);
+	rig_start(&rig);
+	n = (struct nvme *)rig.tier;
+	sqe = nvme_take_sqe(n);
+	io_uring_prep_nop(sqe);
+	io_uring_sqe_set_data64(sqe, NVME_DATA(3, 77));
+	nvme_submit(n);
+	for (unsigned i = 0; i < 2; i++) { /* the first one may end as it comes */
+		begin_ns = clock_now_ns();
+		nvme_ops.wait(rig.tier, 20 * (int64_t)NS_PER_MS);
+	}
+	ck_assert_uint_ge(clock_now_ns() - begin_ns, 19 * NS_PER_MS);
+	ck_assert_uint_eq(n->strays, 1);
+	rig_round_trip(&rig);
+	rig_end(&rig);
+}
+END_TEST
+
 UNIT_MAIN("nvme_turn", the_device_has_its_depth_and_an_eighth_for_demand,
 	  many_blocks_come_back_whole_whoever_sums_them,
-	  demand_is_summed_before_what_was_queued_earlier, wait_sleeps_until_its_time_or_a_wake_up)
+	  demand_is_summed_before_what_was_queued_earlier, wait_sleeps_until_its_time_or_a_wake_up,
+	  a_completion_too_many_ends_no_wait)
