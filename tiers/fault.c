@@ -152,9 +152,10 @@ struct fault_decision fault_decide(struct fault_state *state, uint8_t op, uint64
 
 static int check_shares(const struct fault_config *c, struct err *err)
 {
-	static const char *const verbs[] = { "reads", "writes", "zeroings", "copies", "syncs" };
+	static const char *const verbs[] = { "reads",  "writes", "zeroings",
+					     "copies", "syncs",  "slabs" };
 
-	for (uint8_t op = XFER_READ; op <= XFER_SYNC; op++) {
+	for (uint8_t op = XFER_READ; op <= XFER_BACK; op++) {
 		uint64_t sum = 0;
 
 		for (enum fault_kind kind = FAULT_NONE + 1; kind < FAULT_COUNT; kind++)

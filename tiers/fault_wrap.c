@@ -169,10 +169,19 @@ static bool is_short(const struct shadow *s)
 	return s->decision.kind == FAULT_SHORT_READ || s->decision.kind == FAULT_SHORT_WRITE;
 }
 
+/* A real failure is not covered up by an invented one. That checksum of a read that was cut short
+ * is of the invented one. */
+static bool has_failed(const struct shadow *s)
+{
+	return s->x.result < 0 && !(is_short(s) && s->x.result == -EBADMSG);
+}
+
 static void harm(struct fault_tier *f, struct shadow *s)
 {
 	const struct xfer *outer = s->outer;
 
+	if (has_failed(s))
+		return;
 	if (s->decision.error < 0)
 		fail(&s->x, s->decision.error,
 		     "%s of %" PRIu64 " bytes at 0x%" PRIx64 ": injected %s", verb(outer),
@@ -180,7 +189,7 @@ static void harm(struct fault_tier *f, struct shadow *s)
 	else if (is_short(s))
 		fail(&s->x, -EIO, "%s of %" PRIu64 " of %" PRIu64 " bytes at 0x%" PRIx64,
 		     verb(outer), s->decision.bytes, outer->bytes, outer->offset);
-	else if (s->decision.kind == FAULT_CORRUPT && s->x.result == 0)
+	else if (s->decision.kind == FAULT_CORRUPT)
 		flip(f, s);
 	else if (s->decision.kind == FAULT_ROT && f->base.kind == TIER_KIND_NVME)
 		s->x.crc ^= 1; /* as if what was stored were other bytes */

@@ -125,6 +125,96 @@ START_TEST(short_lengths_cover_the_ones_that_code_trips_over)
 }
 END_TEST
 
+START_TEST(shares_of_each_operation_are_100_percent_at_most)
+{
+	struct fault_config c = { .presence.present = true, .no_memory = 400, .late = 600 };
+	struct err err = ERR_INIT;
+
+	ck_assert_int_eq(fault_check(&c, TIER_KIND_DRAM, true, &err), 0);
+	c.no_memory = 401;
+	ck_assert_int_eq(fault_check(&c, TIER_KIND_DRAM, true, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "the shares of slabs add up to 100.1%"));
+	c.read_error = 401;
+	ck_assert_int_eq(fault_check(&c, TIER_KIND_DRAM, true, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.text, "the shares of reads add up to 100.1%"));
+}
+END_TEST
+
+/* ---- around a tier that fails itself ------------------------------------------------------- */
+
+struct broken {
+	struct tier_base base;
+	struct xfer *held;
+	int result;
+};
+
+static int broken_queue(struct tier *t, struct xfer *x)
+{
+	((struct broken *)t)->held = x;
+	return 0;
+}
+
+static unsigned broken_reap(struct tier *t, struct xfer **done, unsigned max)
+{
+	struct broken *b = (struct broken *)t;
+
+	if (b->held == NULL)
+		return 0;
+	b->held->result = b->result;
+	strcpy(b->held->cause, b->result < 0 ? "its own" : "");
+	*done = b->held;
+	b->held = NULL;
+	return 1;
+}
+
+static void broken_close(struct tier *t)
+{
+	((struct broken *)t)->base.magic = 0;
+}
+
+static const struct tier_ops broken_ops = {
+	.name = "broken", .queue = broken_queue, .reap = broken_reap, .close = broken_close
+};
+
+/* How many of a hundred xfers came back as the tier inside had it. */
+static unsigned own_results(const struct fault_config *c, uint8_t op, int result)
+{
+	struct broken b = { .base = { .magic = TIER_MAGIC, .ops = &broken_ops }, .result = result };
+	struct err err = ERR_INIT;
+	struct tier *t;
+	unsigned own = 0;
+
+	ck_assert_int_eq(fault_wrap((struct tier *)&b, c, &t, &err), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		struct xfer x = { .op = op, .bytes = GRANULE }, *done[1];
+
+		ck_assert_int_eq(t->base.ops->queue(t, &x), 0);
+		ck_assert_uint_eq(t->base.ops->reap(t, done, 1), 1);
+		ck_assert_ptr_eq(done[0], &x);
+		ck_assert_int_lt(x.result, 0);
+		own += x.result == result;
+		ck_assert((strcmp(x.cause, "its own") == 0) == (x.result == result));
+	}
+	t->base.ops->close(t);
+	ck_assert_uint_eq(b.base.magic, 0);
+	return own;
+}
+
+/* A device that is lost has to be known as lost in a rehearsal, too. */
+START_TEST(a_real_failure_is_not_covered_up)
+{
+	struct fault_config c = { .seed = 1, .write_error = 1000, .short_read = 1000 };
+	unsigned own = own_results(&c, XFER_WRITE, -ENODEV);
+
+	/* Of the others the tier was not asked. */
+	ck_assert(own > 20 && own < 80);
+	ck_assert_uint_gt(own_results(&c, XFER_READ, -ENODEV), 50);
+	/* A checksum of less than all is as short as that. */
+	ck_assert_uint_eq(own_results(&c, XFER_READ, -EBADMSG), 0);
+}
+END_TEST
+
 UNIT_MAIN("fault", shares_of_reads_and_writes_are_as_configured,
 	  a_seed_repeats_its_decisions_and_another_differs, only_calls_in_the_window_are_harmed,
-	  short_lengths_cover_the_ones_that_code_trips_over)
+	  short_lengths_cover_the_ones_that_code_trips_over,
+	  shares_of_each_operation_are_100_percent_at_most, a_real_failure_is_not_covered_up)
