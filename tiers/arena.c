@@ -135,6 +135,22 @@ void arena_destroy(struct arena *a)
 	a->fd = -1;
 }
 
+/* Makes or takes away the pages of a range. */
+static int allocate(const struct arena *a, int mode, uint64_t offset, uint64_t bytes)
+{
+	int r;
+
+	do
+		r = fallocate(a->fd, mode, (off_t)offset, (off_t)bytes);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : 0;
+}
+
+static int punch(const struct arena *a, uint64_t offset, uint64_t bytes)
+{
+	return allocate(a, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
 /* ---- pages --------------------------------------------------------------------------------- */
 
 /* One range of an arena that is touched by several threads. */
@@ -159,9 +175,10 @@ struct touch_thread {
 static int touch_by_hand(const struct arena *a, uint64_t offset, uint64_t bytes)
 {
 	volatile char *p = (char *)a->base + offset;
+	int r = allocate(a, 0, offset, bytes);
 
-	if (fallocate(a->fd, 0, (off_t)offset, (off_t)bytes) < 0)
-		return -errno;
+	if (r < 0)
+		return r;
 	for (uint64_t i = 0; i < bytes; i += PAGE_BYTES)
 		p[i] = 0;
 	return 0;
@@ -302,16 +319,11 @@ static int touch_range(struct touch *t, uint64_t offset, uint64_t bytes, struct 
 
 static int reserve_range(const struct arena *a, uint64_t offset, uint64_t bytes, struct err *err)
 {
-	int r;
+	int r = bytes > 0 ? allocate(a, 0, offset, bytes) : 0;
 
-	if (bytes == 0)
-		return 0;
-	do
-		r = fallocate(a->fd, 0, (off_t)offset, (off_t)bytes);
-	while (r < 0 && errno == EINTR);
 	if (r < 0)
-		return err_set(err, errno, "%s: %" PRIu64 " MiB of memory cannot be reserved: %m",
-			       a->name, bytes >> 20);
+		return err_set(err, -r, "%s: %" PRIu64 " MiB of memory cannot be reserved: %s",
+			       a->name, bytes >> 20, strerror(-r));
 	return 0;
 }
 
@@ -445,17 +457,6 @@ int arena_create(const struct arena_options *o, struct arena *ret, struct err *e
 
 /* ---- slabs --------------------------------------------------------------------------------- */
 
-static int punch(const struct arena *a, uint64_t offset, uint64_t bytes)
-{
-	int r;
-
-	do
-		r = fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-			      (off_t)bytes);
-	while (r < 0 && errno == EINTR);
-	return r < 0 ? -errno : 0;
-}
-
 static int touch_slab(struct arena *a, uint64_t offset, uint64_t bytes, uint64_t *ret_large,
 		      struct err *err)
 {
@@ -542,25 +543,23 @@ void arena_trim(struct arena *a, uint64_t offset, uint64_t bytes)
 {
 	uint64_t begin = ALIGN_UP(offset, a->page_bytes);
 	uint64_t end = ALIGN_DOWN(offset + bytes, a->page_bytes);
+	int r;
 
 	ASSERT(offset <= a->bytes && bytes <= a->bytes - offset);
 	if (begin >= end)
 		return;
 	atomic_store(&a->trimmed, 1);
-	if (punch(a, begin, end - begin) < 0)
-		log_warn(TIER, "arena: %" PRIu64 " bytes could not be given back: %m", end - begin);
+	r = punch(a, begin, end - begin);
+	if (r < 0)
+		log_warn(TIER, "%s: %" PRIu64 " bytes could not be given back: %s", a->name,
+			 end - begin, strerror(-r));
 }
 
 int arena_reserve(struct arena *a, uint64_t offset, uint64_t bytes)
 {
-	int r;
-
 	if (bytes == 0 || !atomic_load(&a->trimmed))
 		return 0;
-	do
-		r = fallocate(a->fd, 0, (off_t)offset, (off_t)bytes);
-	while (r < 0 && errno == EINTR);
-	return r < 0 ? -ENOMEM : 0;
+	return allocate(a, 0, offset, bytes) < 0 ? -ENOMEM : 0;
 }
 
 /* Reserved pages that nobody ever touched count as a hole and are zeros already; leaving them so

@@ -306,6 +306,8 @@ void lane_submit(struct lane *lane, struct xfer *x)
 	/* The bytes of a PIN are another tier's. */
 	ASSERT(x->op == XFER_PIN || (x->offset <= lane->tier->base.bytes &&
 				     x->bytes <= lane->tier->base.bytes - x->offset));
+	ASSERT(x->op != XFER_COPY ||
+	       (x->from <= lane->tier->base.bytes && x->bytes <= lane->tier->base.bytes - x->from));
 	x->result = 0;
 	x->cause[0] = '\0';
 	x->retries = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How much memory this process may count on: the machine's, or less where a container's limit (a
- * cgroup of version 1 or 2) stands anywhere on the path to it. Control thread, at start.
+ * cgroup of version 1 or 2) stands anywhere on the path to it. Any thread; reads a file a block of
+ * memory and a few more.
  */
 #ifndef TIERD_TIERS_LIMITS_H
 #define TIERD_TIERS_LIMITS_H
