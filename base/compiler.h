@@ -28,6 +28,15 @@
 
 #define CACHE_LINE 64
 
+/* One turn of a short spin. */
+#if defined(__x86_64__)
+#define CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define CPU_RELAX() __asm__ __volatile__("yield")
+#else
+#define CPU_RELAX() ((void)0)
+#endif
+
 #define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 #endif

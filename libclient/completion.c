@@ -95,7 +95,7 @@ static bool spin(struct tierd *t, uint32_t seen)
 		for (int i = 0; i < 32; i++) {
 			if (atomic_load_explicit(&t->header->cq_tail, memory_order_acquire) != seen)
 				return true;
-			futex_relax();
+			CPU_RELAX();
 		}
 	} while (clock_now_ns() < end);
 	return false;

@@ -36,14 +36,4 @@ static inline void futex_wake(_Atomic uint32_t *word, int threads, bool shared)
 		NULL, 0);
 }
 
-/* One turn of a short spin. */
-static inline void futex_relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ __volatile__("yield");
-#endif
-}
-
 #endif

@@ -199,7 +199,7 @@ static bool ready_soon(struct gpu *g)
 	for (unsigned i = 0; i < looks; i++) {
 		if (anything_ready(g))
 			return true;
-		__builtin_ia32_pause();
+		CPU_RELAX();
 	}
 	return false;
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "libclient/futex.h"
+#include "base/compiler.h"
 #include "tests/sim/rig.h"
 
 #ifndef LITMUS_BREAKS
@@ -81,7 +81,7 @@ static void wait_for(_Atomic uint32_t *at, uint32_t n)
 	for (unsigned looks = 1; atomic_load_explicit(at, memory_order_acquire) != n &&
 				 !atomic_load_explicit(&stop, memory_order_relaxed);
 	     looks++) {
-		futex_relax();
+		CPU_RELAX();
 		if (looks % LOOKS == 0)
 			sched_yield(); /* others want this processor, too */
 	}
@@ -156,7 +156,7 @@ static void *hits(void *ret_hits)
 			continue;
 		++*count;
 		for (int i = 0; i < HOLDS; i++) {
-			futex_relax();
+			CPU_RELAX();
 			failures += atomic_load_explicit(&gone, memory_order_relaxed);
 		}
 		litmus_unpin();
@@ -171,11 +171,11 @@ static bool evict_once(uint64_t tries)
 		return false;
 	atomic_store_explicit(&gone, true, memory_order_relaxed);
 	for (int i = 0; i < HOLDS; i++)
-		futex_relax();
+		CPU_RELAX();
 	atomic_store_explicit(&gone, false, memory_order_release);
 	litmus_reopen();
 	for (unsigned i = 0; i < tries % 4; i++)
-		futex_relax(); /* hits need a moment, too */
+		CPU_RELAX(); /* hits need a moment, too */
 	return true;
 }
 
