@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "daemon/connection.h"
 #include "daemon/greet.h"
+#include "daemon/places.h"
 #include "daemon/rendezvous.h"
 #include "daemon/request.h"
 
@@ -71,53 +72,30 @@ static void pidfd_ready(struct loop_source *source, uint32_t events)
 	connection_die(c, clock_now_ns());
 }
 
-/* Whether it takes a place: those that said nothing yet, or are dead, do not. */
-static bool connection_counts(const struct connection *c)
-{
-	return c->state == CONNECTION_SERVING || c->state == CONNECTION_STOPPED;
-}
-
-static bool connection_greets(const struct connection *c)
-{
-	return c->state == CONNECTION_HELLO;
-}
-
-static unsigned count_of_user(const struct server *s, uid_t uid,
-			      bool (*is)(const struct connection *))
-{
-	struct list *it;
-	unsigned n = 0;
-
-	list_for_each (it, &s->connections) {
-		const struct connection *c = list_entry(it, struct connection, link);
-
-		n += is(c) && c->uid == uid;
-	}
-	return n;
-}
-
 bool server_may_look(uid_t uid)
 {
 	return uid == 0 || uid == geteuid();
 }
 
-/* Those that have descriptors, which the dead have not; guests are counted apart. */
-static uint64_t connections_open(const struct server *s, bool guests)
-{
-	struct list *it;
-	uint64_t n = 0;
-
-	list_for_each (it, &s->connections) {
-		const struct connection *c = list_entry(it, struct connection, link);
-
-		n += c->state != CONNECTION_DEAD && c->guest == guests;
-	}
-	return n;
-}
-
 static bool is_full(const struct server *s)
 {
-	return connections_open(s, false) >= s->params.connections_max;
+	return places_open(&s->connections, false) >= s->params.connections_max;
+}
+
+/* The one that has said nothing for longest, if it has not just done so: whoever only connects
+ * takes no place that somebody else wants. False: there is none but `newcomer`. */
+static bool silent_one_goes(struct server *s, const struct connection *newcomer)
+{
+	struct connection *c;
+
+	while ((c = places_most_silent(&s->connections, newcomer)) != NULL) {
+		socket_ready(&c->socket, EPOLLIN);
+		if (c->state == CONNECTION_HELLO)
+			connection_die(c, clock_now_ns());
+		if (c->state == CONNECTION_DEAD)
+			return true;
+	}
+	return false;
 }
 
 /* Its hello is answered with this, unless it is an operator's; without a hello it goes soon. */
@@ -135,7 +113,7 @@ static void connection_enter_kept(struct server *s, struct connection *c, uint64
 	connection_refuse(c);
 	socket_ready(&c->socket, EPOLLIN);
 	if (c->state == CONNECTION_HELLO && !server_may_look(c->uid) &&
-	    connections_open(s, false) > kept_from + 1)
+	    places_open(&s->connections, false) > kept_from + 1)
 		connection_die(c, clock_now_ns());
 }
 
@@ -180,7 +158,7 @@ static void server_admit(struct server *s, int socket_fd)
 	struct connection *c;
 	int rc = greet_identify(socket_fd, &peer, &err);
 
-	if (rc == 0 && count_of_user(s, peer.uid, connection_greets) >= GREETING_MAX)
+	if (rc == 0 && places_silent(&s->connections, peer.uid) >= GREETING_MAX)
 		rc = err_set(&err, EUSERS, "uid %u connects without saying hello",
 			     (unsigned)peer.uid);
 	if (rc < 0 && rc != -EMFILE && rc != -ENFILE) {
@@ -196,7 +174,7 @@ static void server_admit(struct server *s, int socket_fd)
 	c->hello_deadline_ns = clock_now_ns() + HELLO_DEADLINE_NS;
 	if (rc < 0)
 		connection_refuse(c);
-	else if (connections_open(s, false) > kept_from)
+	else if (places_open(&s->connections, false) > kept_from && !silent_one_goes(s, c))
 		connection_enter_kept(s, c, kept_from);
 }
 
@@ -210,7 +188,7 @@ static void server_admit_by_reserve(struct server *s, bool scarce)
 
 	listener_pause(s);
 	s->scarce = scarce;
-	if (s->reserve_fd >= 0 && connections_open(s, true) == 0) {
+	if (s->reserve_fd >= 0 && places_open(&s->connections, true) == 0) {
 		close(s->reserve_fd);
 		s->reserve_fd = -1;
 		fd = accept4(s->rendezvous->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -232,7 +210,7 @@ static void listener_resume(struct server *s)
 	if (!s->blank)
 		s->blank = connection_blank();
 	if (s->reserve_fd < 0 || !s->blank || !s->paused ||
-	    ((s->scarce || is_full(s)) && connections_open(s, true) > 0))
+	    ((s->scarce || is_full(s)) && places_open(&s->connections, true) > 0))
 		return;
 	if (loop_add(s->params.loop, &s->listener, s->rendezvous->listen_fd, EPOLLIN, &err) < 0)
 		log_error(SERVER, "new clients cannot connect: %s", err.text);
@@ -245,7 +223,7 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 	struct server *s = container_of(source, struct server, listener);
 
 	for (unsigned i = 0; i < ACCEPTS_A_TURN && !s->paused; i++) {
-		bool full = is_full(s);
+		bool full = is_full(s) && !silent_one_goes(s, NULL);
 		int fd = full ? -1 : accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
@@ -296,7 +274,7 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 		return err_set(err, EUSERS,
 			       "%u clients are connected, max_clients allows no more%s", s->clients,
 			       kept > 0 ? " but of other domains" : "");
-	if (count_of_user(s, c->uid, connection_counts) >= per_uid + more)
+	if (places_of_user(&s->connections, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
 			       "no more",
@@ -575,7 +553,7 @@ void server_turn_end(struct server *s)
 		connection_wake(c);
 		if (c->gone) {
 			connection_destroy(c);
-		} else if (connection_counts(c)) {
+		} else if (place_counts(c)) {
 			c->domain->clients++;
 			s->clients++;
 		}

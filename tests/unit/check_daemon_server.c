@@ -8,13 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/nofile.h"
 #include "base/compiler.h"
 #include "tests/unit/server_rig.h"
 
@@ -31,12 +29,6 @@ static int hello_raw(const void *message, size_t bytes, struct wire *w)
 	rig_run(&rig);
 	rc = wire_receive(w);
 	return rc;
-}
-
-static void close_all(struct wire *w, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		wire_close(&w[i]);
 }
 
 START_TEST(a_hello_is_answered_with_all_segments)
@@ -199,233 +191,6 @@ START_TEST(a_client_that_sends_descriptors_is_dropped_and_they_are_closed)
 }
 END_TEST
 
-START_TEST(beyond_max_clients_the_answer_says_so)
-{
-	struct wire w[4];
-
-	rig_start(&rig);
-	for (unsigned i = 0; i < 3; i++)
-		rig_client(&rig, &w[i]);
-	ck_assert_int_eq(wire_connect(rig.socket, &w[3]), 0);
-	ck_assert_int_eq(wire_hello(&w[3], "unit"), 0);
-	rig_run(&rig);
-	ck_assert_int_eq(wire_receive(&w[3]), -EUSERS);
-	ck_assert_ptr_nonnull(strstr(w[3].reply.text, "max_clients"));
-	wire_close(&w[3]);
-	/* One that says BYE makes room. */
-	wire_bye(&w[0]);
-	rig_run(&rig);
-	rig_client(&rig, &w[0]);
-	for (unsigned i = 0; i < 3; i++)
-		wire_close(&w[i]);
-	rig_stop(&rig);
-}
-END_TEST
-
-START_TEST(connections_that_say_nothing_are_few_and_do_not_count)
-{
-	static struct wire w[300];
-	struct wire good;
-	unsigned closed = 0;
-	char byte;
-
-	rig_start(&rig);
-	rig_client(&rig, &good); /* of three that may */
-	for (unsigned i = 0; i < ARRAY_SIZE(w); i++) {
-		ck_assert_int_eq(wire_connect(rig.socket, &w[i]), 0);
-		rig_run(&rig);
-	}
-	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
-		closed += recv(w[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
-	ck_assert_uint_eq(closed, 300 - 256);
-	/* They hold up nobody who speaks. */
-	wire_close(&w[0]);
-	rig_run(&rig);
-	rig_client(&rig, &w[0]);
-	close_all(w, ARRAY_SIZE(w));
-	rig_run(&rig);
-	/* The one that spoke has hung up, which is not its end. */
-	ck_assert_uint_eq(server_clients(rig.server), 2);
-	wire_close(&good);
-	rig_stop(&rig);
-}
-END_TEST
-
-START_TEST(without_descriptors_the_answer_says_so_and_later_ones_get_in)
-{
-	struct rlimit limit, low;
-	struct wire w;
-	int rc, fd;
-
-	rig_start(&rig);
-	ck_assert_int_eq(wire_connect(rig.socket, &w), 0);
-	ck_assert_int_eq(wire_hello(&w, "unit"), 0);
-	fd = dup(0);
-	close(fd);
-	getrlimit(RLIMIT_NOFILE, &limit);
-	low = limit;
-	low.rlim_cur = (rlim_t)fd; /* not one more */
-	setrlimit(RLIMIT_NOFILE, &low);
-	rig_run(&rig);
-	setrlimit(RLIMIT_NOFILE, &limit);
-	rc = wire_receive(&w);
-	ck_assert_int_eq(rc, -EMFILE);
-	wire_close(&w);
-	rig_run(&rig);
-	rig_client(&rig, &w);
-	wire_close(&w);
-	rig_stop(&rig);
-}
-END_TEST
-
-static int hello_as(const char *name_space, struct wire *w)
-{
-	ck_assert_int_eq(wire_connect(rig.socket, w), 0);
-	ck_assert_int_eq(wire_hello(w, name_space), 0);
-	rig_run(&rig);
-	return wire_receive(w);
-}
-
-/* By tierctl's namespace and a uid that may look: then max_clients keeps nobody out. */
-START_TEST(who_looks_is_let_in_beyond_max_clients)
-{
-	struct wire jobs[3], looks[SERVER_OPERATORS], late;
-
-	rig_start(&rig);
-	for (unsigned i = 0; i < ARRAY_SIZE(jobs); i++)
-		rig_client(&rig, &jobs[i]);
-	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++) {
-		ck_assert_int_eq(hello_as("unit", &late), -EUSERS);
-		wire_close(&late);
-		ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[i]), 0);
-	}
-	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EUSERS);
-	wire_close(&late);
-	close_all(looks, ARRAY_SIZE(looks));
-	close_all(jobs, ARRAY_SIZE(jobs));
-	rig_stop(&rig);
-}
-END_TEST
-
-#define PLACES      16u
-#define FOR_CLIENTS (PLACES - SERVER_OPERATORS)
-
-/* All that is for clients is taken by some that say nothing. */
-static void take_all_places(struct wire silent[FOR_CLIENTS])
-{
-	rig_connections_max = PLACES;
-	ck_assert_uint_eq(server_kept(PLACES), SERVER_OPERATORS);
-	rig_start(&rig);
-	for (unsigned i = 0; i < FOR_CLIENTS; i++)
-		ck_assert_int_eq(wire_connect(rig.socket, &silent[i]), 0);
-	rig_run(&rig);
-}
-
-static void leave_all_places(struct wire silent[FOR_CLIENTS])
-{
-	close_all(silent, FOR_CLIENTS);
-	rig_stop(&rig);
-	rig_connections_max = 1024;
-}
-
-START_TEST(who_looks_has_descriptors_that_no_client_takes)
-{
-	struct wire silent[FOR_CLIENTS], looks[SERVER_OPERATORS], late;
-
-	take_all_places(silent);
-	for (unsigned i = 0; i < ARRAY_SIZE(looks); i++) {
-		/* Any number of clients is told no at once, and takes no place. */
-		for (unsigned k = 0; k < 20; k++) {
-			ck_assert_int_eq(hello_as("unit", &late), -EMFILE);
-			wire_close(&late);
-		}
-		ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[i]), 0);
-	}
-	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), -EMFILE);
-	wire_close(&late);
-	/* Nor does one that is let in to be told so and says nothing. */
-	ck_assert_int_eq(wire_connect(rig.socket, &late), 0);
-	rig_run(&rig);
-	wire_bye(&looks[0]);
-	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks[0]), 0);
-	wire_close(&late);
-	close_all(looks, ARRAY_SIZE(looks));
-	leave_all_places(silent);
-}
-END_TEST
-
-/* SO_PEERCRED has the effective uid of when it connected. */
-static void connect_as_nobody(struct wire *ret)
-{
-	ck_assert_int_eq(seteuid(65534), 0);
-	ck_assert_int_eq(wire_connect(rig.socket, ret), 0);
-	ck_assert_int_eq(seteuid(0), 0);
-}
-
-START_TEST(a_flood_of_silent_ones_keeps_nobody_from_looking)
-{
-	struct wire silent[FOR_CLIENTS], flood[40], looks;
-	unsigned closed = 0;
-	char byte;
-
-	if (geteuid() != 0) {
-		fprintf(stderr, "skipped: it takes two users\n");
-		return;
-	}
-	take_all_places(silent);
-	ck_assert_int_eq(chmod(rig.directory, 0755), 0);
-	ck_assert_int_eq(chmod(rig.socket, 0666), 0);
-	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
-		connect_as_nobody(&flood[i]);
-	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks), 0);
-	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
-		closed += recv(flood[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
-	ck_assert_uint_eq(closed, ARRAY_SIZE(flood) - 1);
-	wire_close(&looks);
-	close_all(flood, ARRAY_SIZE(flood));
-	leave_all_places(silent);
-}
-END_TEST
-
-/* What is kept for the daemon's own needs, no client gets: neither by connecting nor by silence. */
-START_TEST(beyond_the_descriptors_for_clients_the_answer_says_so)
-{
-	struct wire w[3], silent, late[2];
-	struct nofile before, after;
-	struct err err = ERR_INIT;
-
-	rig_connections_max = 3;
-	rig_start(&rig);
-	for (unsigned i = 0; i < 2; i++)
-		rig_client(&rig, &w[i]);
-	ck_assert_int_eq(wire_connect(rig.socket, &silent), 0);
-	rig_run(&rig);
-	for (unsigned i = 0; i < ARRAY_SIZE(late); i++) {
-		ck_assert_int_eq(wire_connect(rig.socket, &late[i]), 0);
-		ck_assert_int_eq(wire_hello(&late[i], "unit"), 0);
-		rig_run(&rig);
-		ck_assert_int_eq(wire_receive(&late[i]), -EMFILE);
-		ck_assert_ptr_nonnull(strstr(late[i].reply.text, "no descriptors left"));
-		wire_close(&late[i]);
-	}
-	rig_run(&rig);
-	/* One at most is let in to be told, however many stand there. */
-	ck_assert_int_eq(nofile_read(&before, &err), 0);
-	for (unsigned i = 0; i < ARRAY_SIZE(late); i++)
-		ck_assert_int_eq(wire_connect(rig.socket, &late[i]), 0);
-	rig_run(&rig);
-	rig_run(&rig);
-	ck_assert_int_eq(nofile_read(&after, &err), 0);
-	ck_assert_uint_eq(after.open, before.open + ARRAY_SIZE(late) + 1);
-	wire_close(&silent);
-	close_all(late, ARRAY_SIZE(late));
-	rig_run(&rig);
-	rig_client(&rig, &w[2]);
-	close_all(w, ARRAY_SIZE(w));
-	rig_stop(&rig);
-}
-END_TEST
-
 /* ---- life and death ------------------------------------------------------------------------ */
 
 START_TEST(a_hangup_stops_a_client_and_only_its_bye_or_end_kills_it)
@@ -575,17 +340,10 @@ END_TEST
 
 UNIT_MAIN("daemon_server", a_hello_is_answered_with_all_segments,
 	  arenas_with_slabs_are_announced_without_a_descriptor,
-	  connections_that_say_nothing_are_few_and_do_not_count,
 	  shared_segments_cannot_be_resized_and_tables_not_written,
 	  wrong_hellos_are_refused_with_a_sentence,
 	  other_messages_and_a_second_hello_drop_the_client,
 	  a_client_that_sends_descriptors_is_dropped_and_they_are_closed,
-	  beyond_max_clients_the_answer_says_so, who_looks_is_let_in_beyond_max_clients,
-	  who_looks_has_descriptors_that_no_client_takes,
-	  a_flood_of_silent_ones_keeps_nobody_from_looking,
-	  beyond_the_descriptors_for_clients_the_answer_says_so,
-
-	  without_descriptors_the_answer_says_so_and_later_ones_get_in,
 	  a_hangup_stops_a_client_and_only_its_bye_or_end_kills_it,
 	  the_end_of_the_process_kills_a_client,
 	  a_dead_clients_table_stays_until_the_engine_lets_go,

@@ -79,12 +79,12 @@ static struct server_domain *rig_domain_of(void *ctx, uid_t uid, const char *nam
 	return NULL;
 }
 
-uint64_t rig_connections_max = 1024;
+uint64_t rig_connections_max = 1024, rig_clients_max = 3;
 
 void rig_start(struct rig *rig)
 {
-	struct server_params params = { .clients_max = 3,
-					.clients_per_uid_max = 8,
+	struct server_params params = { .clients_max = rig_clients_max,
+					.clients_per_uid_max = MAX(rig_clients_max, 8u),
 					.connections_max = rig_connections_max };
 	struct err err = ERR_INIT;
 

@@ -31,7 +31,7 @@ struct rig {
 	unsigned turns_left;
 };
 
-extern uint64_t rig_connections_max; /* of the server that is started next */
+extern uint64_t rig_connections_max, rig_clients_max; /* of the server that is started next */
 void rig_start(struct rig *rig);
 void rig_stop(struct rig *rig);
 /* Some turns of the loop, none of which waits. */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/places.h"
+
+#include "daemon/connection.h"
+
+bool place_counts(const struct connection *c)
+{
+	return c->state == CONNECTION_SERVING || c->state == CONNECTION_STOPPED;
+}
+
+unsigned places_of_user(const struct list *connections, uid_t uid)
+{
+	const struct list *it;
+	unsigned n = 0;
+
+	list_for_each (it, connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += place_counts(c) && c->uid == uid;
+	}
+	return n;
+}
+
+unsigned places_silent(const struct list *connections, uid_t uid)
+{
+	const struct list *it;
+	unsigned n = 0;
+
+	list_for_each (it, connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += c->state == CONNECTION_HELLO && c->uid == uid;
+	}
+	return n;
+}
+
+uint64_t places_open(const struct list *connections, bool guests)
+{
+	const struct list *it;
+	uint64_t n = 0;
+
+	list_for_each (it, connections) {
+		const struct connection *c = list_entry(it, struct connection, link);
+
+		n += c->state != CONNECTION_DEAD && c->guest == guests;
+	}
+	return n;
+}
+
+struct connection *places_most_silent(const struct list *connections,
+				      const struct connection *newcomer)
+{
+	const struct list *it;
+
+	/* They stand in the order in which they came. */
+	list_for_each (it, connections) {
+		struct connection *c = list_entry(it, struct connection, link);
+
+		if (c->state == CONNECTION_HELLO && !c->refused && c != newcomer)
+			return c;
+	}
+	return NULL;
+}
