@@ -169,7 +169,7 @@ static void take_from(struct extents *e, uint32_t i, uint64_t offset, uint64_t b
 	extents_get(e, i, ret);
 }
 
-/* What both ways of taking begin with. */
+/* What the ways of taking begin with that round. */
 static int take_prepare(struct extents *e, uint64_t *bytes, uint32_t owner)
 {
 	ASSERT(owner < EXTENT_SPARE);

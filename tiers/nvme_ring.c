@@ -124,7 +124,6 @@ static int register_one(struct nvme_ring *ring, struct nvme_piece *piece)
 
 	if (r == 0 && nvme_refusals.register_buffer != NULL)
 		r = nvme_refusals.register_buffer(place, piece->bytes);
-
 	if (r == 0)
 		r = io_uring_register_buffers_update_tag(&ring->uring, place, &v, &tag, 1);
 	if (r < 0)

@@ -62,8 +62,9 @@ struct xfer {
 	uint32_t part;     /* the engine's: which piece of the move */
 	struct lent *lent; /* the engine's: it is out, and comes back once; else NULL */
 
-	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV: the device is lost for good, all
-	 * that stood in it is gone and nothing will work there any more */
+	/* 0 or -errno; -EBADMSG: the CRC did not match; -ENODEV, of hbm: the device is lost for
+	 * good, all that stood in it is gone and nothing will work there any more. Of nvme it is
+	 * a failure like others: the kernel says it of a disk that is only offline. */
 	int result;
 	char cause[96]; /* what failed, "" on success: "read of 4096 of 1048576 bytes at 0x... " */
 	uint64_t begin_ns, end_ns; /* when the lane took it up and was done with it */
