@@ -143,11 +143,39 @@ static void notify_close(struct system *s)
 	s->notify_fd = -1;
 }
 
+void system_exec(const char *path, void (*before)(void), char *const *args)
+{
+	int program = open(path, O_PATH | O_CLOEXEC);
+
+	if (before != NULL)
+		before();
+	execv(path, args);
+	fexecve(program, args, environ);
+}
+
+bool system_user_misses_driver(struct system *s, uid_t user)
+{
+	const char *driver = getenv("TIERD_LIBCUDA");
+	pid_t pid = driver != NULL ? fork() : -1;
+	int status;
+
+	if (driver == NULL)
+		return false;
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		_exit(setuid(user) != 0 || access(driver, R_OK) != 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	if (status == 0)
+		return false;
+	fprintf(stderr, "skipped: others are not let into the folder of %s\n", driver);
+	system_stop(s);
+	return true;
+}
+
 static _Noreturn void daemon_exec(const struct system *s)
 {
 	const char *bin = getenv("TIERD_BIN") ? getenv("TIERD_BIN") : TIERD_PATH;
 	char *const args[] = { "tierd", "--config", (char *)s->config, NULL };
-	int program = open(bin, O_PATH | O_CLOEXEC);
 	struct sockaddr_un address;
 	int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -156,11 +184,7 @@ static _Noreturn void daemon_exec(const struct system *s)
 	/* A test that is killed must not leave its daemon behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	dup2(log, STDERR_FILENO);
-	if (s->before_exec)
-		s->before_exec();
-	execv(bin, args);
-	/* The user it has become may not be let into the folders above, as in root's home. */
-	fexecve(program, args, environ);
+	system_exec(bin, s->before_exec, args);
 	fprintf(stderr, "exec of %s: %s\n", bin, strerror(errno));
 	_exit(127);
 }

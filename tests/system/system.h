@@ -79,6 +79,14 @@ struct system_holdings {
 /* What a process has now. */
 struct system_holdings system_holdings(pid_t pid);
 
+/* Becomes the program, after `before` (or NULL); returns if it cannot. The user that it is then may
+ * not be let into the folders above, as in root's home. */
+void system_exec(const char *path, void (*before)(void), char *const *args);
+
+/* Whether a daemon of that user cannot have the fake driver, if it is to have it: says so then, and
+ * removes what was prepared. */
+bool system_user_misses_driver(struct system *s, uid_t user);
+
 /* Runs `body` in a process of its own; its end is waited for by system_child_end(). */
 pid_t system_child(void (*body)(struct system *s, void *arg), struct system *s, void *arg);
 /* Fails the test unless it ends with status 0 within `timeout_ms`. */

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "tests/system/system.h"
 #include "tests/unit/point.h"
 
 #define WORDS_MAX 24
@@ -34,9 +35,7 @@ static void be_tierctl(const char *socket, const char *const *words, int fd)
 		all[n++] = *words;
 	if (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
 		_exit(97);
-	if (tierctl_before_exec != NULL)
-		tierctl_before_exec();
-	execv(TIERCTL_PATH, (char **)(uintptr_t)all);
+	system_exec(TIERCTL_PATH, tierctl_before_exec, (char **)(uintptr_t)all);
 	_exit(98);
 }
 
