@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tiers/tier.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "tiers/dram.h"
 #ifdef HAVE_CUDA
@@ -19,14 +17,6 @@ const struct tier_ops *const tier_backends[] = {
 #endif
 	&dram_ops,   &nvme_ops, NULL,
 };
-
-const struct tier_ops *tier_find(enum tier_kind kind, const char *name)
-{
-	for (const struct tier_ops *const *ops = tier_backends; *ops != NULL; ops++)
-		if ((*ops)->kind == kind && (name == NULL || strcmp((*ops)->name, name) == 0))
-			return *ops;
-	return NULL;
-}
 
 const char *tier_kind_name(enum tier_kind kind)
 {

@@ -340,15 +340,6 @@ bool extents_next(const struct extents *e, uint32_t node, struct extent *ret)
 	return true;
 }
 
-bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret)
-{
-	ASSERT(extents_has(e, node));
-	if (e->nodes[node].prev == EXTENT_NONE)
-		return false;
-	extents_get(e, e->nodes[node].prev, ret);
-	return true;
-}
-
 uint64_t extents_capacity(const struct extents *e)
 {
 	return e->bytes;

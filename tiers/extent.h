@@ -61,7 +61,6 @@ bool extents_has(const struct extents *e, uint32_t node);
 void extents_get(const struct extents *e, uint32_t node, struct extent *ret);
 /* The nodes in address order: begin with EXTENT_NONE; false at the end. */
 bool extents_next(const struct extents *e, uint32_t node, struct extent *ret);
-bool extents_prev(const struct extents *e, uint32_t node, struct extent *ret);
 
 uint64_t extents_rounded(const struct extents *e, uint64_t bytes); /* what a take would count */
 uint64_t extents_capacity(const struct extents *e);

@@ -184,6 +184,7 @@ int mapped_queue(struct tier *t, struct xfer *x)
 		backer_queue(&m->backer, x);
 		return 0;
 	}
+	ASSERT(x->op <= XFER_SYNC); /* a PIN is for who has host_memory() */
 	if (m->held[x->priority] != NULL)
 		return -EBUSY;
 	m->held[x->priority] = x;

@@ -119,7 +119,6 @@ struct nvme_slot {
 	int buffer_index;      /* registered, or -1 */
 	uint64_t length;       /* xfer->bytes in whole granules */
 	uint64_t from;         /* where the request in flight begins: a multiple of the unit */
-	uint64_t done;         /* of length */
 	uint64_t order;        /* of queueing */
 	uint64_t due_ns;
 	struct digest_job job; /* SUM: its sum; a write's until it is done */
@@ -138,8 +137,6 @@ struct nvme_slot {
  * out of the ring by itself where the kernel has no timeout of a wait (before Linux 5.11). */
 #define NVME_DATA_WAKE   (UINT64_MAX - 1)
 #define NVME_DATA_DIGEST (UINT64_MAX - 2)
-
-#define NVME_MAGIC 0x6e766d65u
 
 struct nvme {
 	struct tier_base base; /* first */

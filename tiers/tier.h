@@ -175,9 +175,8 @@ struct tier_ops {
 	void (*wait)(struct tier *t, int64_t timeout_ns);
 };
 
-/* All backends of a kind, first the default; ends with NULL. */
+/* All backends, the first of a kind being its default; ends with NULL. */
 extern const struct tier_ops *const tier_backends[];
-const struct tier_ops *tier_find(enum tier_kind kind, const char *name);
 
 /* "hbm", "dram", "nvme" */
 const char *tier_kind_name(enum tier_kind kind);

@@ -367,14 +367,3 @@ void topo_take_end(const struct topo_policy *was)
 	if (was->set && set_mempolicy(was->mode, was->nodes, sizeof(was->nodes) * 8) < 0)
 		log_debug(TIER, "topology: set_mempolicy: %s", strerror(errno));
 }
-
-void topo_print(const struct topology *topo, FILE *to)
-{
-	fprintf(to, "%u CPUs, %u NUMA nodes, %s\n", topo->cpus, topo->node_count,
-		topo->numa ? "used" : "NUMA not used");
-	for (unsigned i = 0; i < topo->node_count; i++)
-		fprintf(to, "node %u: %" PRIu64 " MiB, %u CPUs%s%s\n", topo->nodes[i].os_index,
-			topo->nodes[i].bytes >> 20, topo->nodes[i].cpus,
-			topo->nodes[i].usable ? "" : ", not used",
-			topo->nodes[i].preferred ? ", near a GPU" : "");
-}

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/err.h"
 
@@ -78,6 +77,5 @@ struct topo_policy {
 };
 void topo_take_from(const struct topology *topo, int os_index, struct topo_policy *ret_was);
 void topo_take_end(const struct topo_policy *was);
-void topo_print(const struct topology *topo, FILE *to);
 
 #endif

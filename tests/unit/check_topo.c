@@ -361,14 +361,11 @@ START_TEST(nodes_that_share_cpus_turn_numa_off)
 }
 END_TEST
 
-START_TEST(this_machine_is_read_bound_and_printed)
+START_TEST(this_machine_is_read_and_bound)
 {
 	struct topo_share shares[TOPO_NODES_MAX];
 	struct topology *topo;
 	struct err err = ERR_INIT;
-	char *text = NULL;
-	size_t text_bytes;
-	FILE *to = open_memstream(&text, &text_bytes);
 	void *base = mmap(NULL, MIB(8), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned n;
 
@@ -380,10 +377,6 @@ START_TEST(this_machine_is_read_bound_and_printed)
 	topo_bind(topo, base, shares, n);
 	topo_run_on(topo, shares[0].os_index);
 	memset(base, 1, MIB(8));
-	topo_print(topo, to);
-	fclose(to);
-	ck_assert_ptr_nonnull(strstr(text, "CPUs"));
-	free(text);
 	munmap(base, MIB(8));
 	topo_close(topo);
 }
@@ -424,4 +417,4 @@ END_TEST
 UNIT_MAIN("topo", recorded_machines_are_read_and_planned_for, shares_are_as_the_memory_of_the_nodes,
 	  a_device_lies_near_the_node_of_its_bus, a_machine_that_tells_of_no_devices_has_none,
 	  the_nodes_of_gpus_come_first_and_are_not_filled, nodes_that_share_cpus_turn_numa_off,
-	  this_machine_is_read_bound_and_printed, memory_comes_from_a_node_for_a_while)
+	  this_machine_is_read_and_bound, memory_comes_from_a_node_for_a_while)
