@@ -22,6 +22,7 @@ enum { LIST_HINTED_PARKED = ORDER_LIST_OWN, OWN_LISTS = 1 };
 
 #define PACE_START_NS 1e6 /* between two needs, until uses have shown it */
 #define PACE_WEIGHT   0.125
+#define STALE_AT_ONCE 64 /* hints forgotten: a million would hold up everybody for 0.2 s */
 
 struct next_use_config {
 	uint64_t hint_life_ns;
@@ -173,10 +174,16 @@ static uint64_t first_pending(const struct policy *p)
 	return found != SEQSET_NONE ? p->oldest + (p->capacity - at) + found : p->next;
 }
 
-/* A hint that no use has followed for so long was wrong: its tensor is among the coldest. */
+static bool is_stale(const struct policy *p, const struct next_use_slot *slot, uint64_t now_ns)
+{
+	return now_ns > slot->hinted_ns && now_ns - slot->hinted_ns > p->hint_life_ns;
+}
+
+/* A hint that no use has followed for so long was wrong: its tensor is among the coldest. What is
+ * left of many goes by the next calls. */
 static void forget_stale(struct policy *p, uint64_t now_ns)
 {
-	for (;;) {
+	for (unsigned n = 0;; n++) {
 		struct next_use_slot *slot;
 		uint32_t tensor;
 
@@ -188,7 +195,7 @@ static void forget_stale(struct policy *p, uint64_t now_ns)
 		ASSERT(slot->order.mark && slot->position == p->oldest);
 		/* A full ring gives up its oldest whatever its age. */
 		if (p->next - p->oldest < p->capacity &&
-		    (now_ns < slot->hinted_ns || now_ns - slot->hinted_ns <= p->hint_life_ns))
+		    (n >= STALE_AT_ONCE || !is_stale(p, slot, now_ns)))
 			return;
 		unhint(p, tensor);
 		if (slot->order.tier != POLICY_TIER_NONE)

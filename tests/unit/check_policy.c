@@ -254,6 +254,40 @@ START_TEST(next_use_forgets_hints_that_nobody_follows)
 }
 END_TEST
 
+/* Where the tensor stands among all victims. */
+static size_t victim_number(struct world *w, uint32_t tensor)
+{
+	static struct policy_pick all[300];
+	size_t n = world_victims(w, WORLD_TIER_DRAM, UINT64_MAX, all, ARRAY_SIZE(all)), i = 0;
+
+	ck_assert_uint_eq(n, ARRAY_SIZE(all));
+	while (i < n && all[i].tensor != tensor)
+		i++;
+	return i;
+}
+
+START_TEST(next_use_forgets_many_hints_call_by_call)
+{
+	struct world w;
+	size_t at = 0, calls = 0;
+
+	open_full(&w, "next_use", 300, "hint_life", "10s");
+	for (uint32_t i = 1; i < 300; i++)
+		world_hint(&w, i, WORLD_TIER_DRAM);
+	ck_assert_uint_eq(victim_number(&w, 0), 0);
+	w.now_ns += 11 * NS_PER_S;
+	/* What is forgotten goes before the one that nobody hinted. */
+	for (; at < 299; calls++) {
+		size_t now = victim_number(&w, 0);
+
+		ck_assert(now > at && now <= at + 64);
+		at = now;
+	}
+	ck_assert_uint_eq(calls, 5);
+	world_close(&w);
+}
+END_TEST
+
 START_TEST(next_use_prefetches_in_the_order_of_need)
 {
 	struct world w;
@@ -372,6 +406,6 @@ UNIT_MAIN("policy", lru_goes_by_last_use, lru_remembers_the_order_of_those_it_co
 	  hotness_keeps_its_order_over_any_time,
 	  hotness_keeps_the_cold_ones_cold_when_its_buckets_go_round,
 	  hotness_weighs_size_and_the_cost_to_bring_back, next_use_evicts_what_is_needed_last,
-	  next_use_forgets_hints_that_nobody_follows, next_use_prefetches_in_the_order_of_need,
-	  next_use_is_belady_where_everything_is_hinted,
+	  next_use_forgets_hints_that_nobody_follows, next_use_forgets_many_hints_call_by_call,
+	  next_use_prefetches_in_the_order_of_need, next_use_is_belady_where_everything_is_hinted,
 	  seqset_finds_neighbours_as_a_plain_array_does)
