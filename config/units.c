@@ -353,21 +353,28 @@ int unit_read(const struct unit_scale *scale, const char *text, const struct uni
 	return scale_number(scale, text, unit, &number, ret, why);
 }
 
-/* 0.95 without % is a share of one or a small percentage: 95% or 0.9%. */
+/* Without % 0.5 is a share of one or a small percentage, 50% or 0.5%; 0.925 can only be 92.5%, and
+ * 95.5 only 95.5%. Finer ones are nothing that could be written. */
 static int fail_permille(const char *text, const struct number *number, const char *rest,
 			 struct why *why)
 {
-	char quoted[TEXT_QUOTE_BYTES];
-	uint64_t percent;
+	char quoted[TEXT_QUOTE_BYTES], of_one[UNIT_TEXT_BYTES];
+	bool small = number->whole <= 1, fine = number->digits > 1;
+	uint64_t permille = 0;
 
 	text_quote(text, quoted);
-	if (*rest != '\0' || !number_times(number, 100, &percent))
+	if (*rest != '\0' || number->whole > UINT32_MAX / 10)
 		return why_set(why, "%s is not a share, as 95%%", quoted);
-	if (number->whole <= 1 && number->digits > 1 && percent != 0)
-		return why_set(why, "%s has no unit: write %" PRIu64 "%%", quoted, percent);
-	if (number->whole <= 1 && percent != 0)
-		return why_set(why, "%s has no unit: write %" PRIu64 "%% or %s%%", quoted, percent,
-			       text);
+	if (small && number->digits <= 3)
+		(void)number_times(number, 1000, &permille);
+	unit_format_permille((uint32_t)permille, of_one);
+	if (fine && permille == 0)
+		return why_set(why, "%s has no unit, and more than 1 digit after the point",
+			       quoted);
+	if (fine)
+		return why_set(why, "%s has no unit: write %s", quoted, of_one);
+	if (permille != 0)
+		return why_set(why, "%s has no unit: write %s or %s%%", quoted, of_one, text);
 	return why_set(why, "%s has no unit: write %s%%", quoted, text);
 }
 

@@ -32,7 +32,7 @@ int unit_read(const struct unit_scale *scale, const char *text, const struct uni
 /* The shortest spelling that reads back as `value`. Returns `ret`. */
 const char *unit_format(const struct unit_scale *scale, uint64_t value, char ret[UNIT_TEXT_BYTES]);
 
-/* "92.5%" as 925. At most UINT32_MAX / 1000 %; the caller checks its range. */
+/* "92.5%" as 925. At most UINT32_MAX / 10 %; the caller checks its range. */
 int unit_read_permille(const char *text, uint32_t *ret, struct why *why);
 const char *unit_format_permille(uint32_t permille, char ret[UNIT_TEXT_BYTES]);
 
