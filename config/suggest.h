@@ -16,7 +16,7 @@ struct shape {
 	const char *selector;
 };
 
-/* Letters added, left out, changed or swapped with their neighbour; `limit` or more ends early. */
+/* Letters added, left out, changed or swapped with their neighbour; at most `limit` is told. */
 unsigned suggest_distance(const char *a, const char *b, unsigned limit);
 /* Writes "; ..." about `key`, unknown at `here` in a configuration of `root`. */
 void suggest_key(const struct config_row *root, const struct shape *here, const char *key,

@@ -29,7 +29,7 @@ struct unit_range {
  * `range` is not checked: what `why` proposes to write lies in it. NULL: not known. */
 int unit_read(const struct unit_scale *scale, const char *text, const struct unit_range *range,
 	      uint64_t *ret, struct why *why);
-/* The shortest spelling that reads back as `value`. Returns `ret`. */
+/* In the largest unit of which `value` is a whole number. Returns `ret`. */
 const char *unit_format(const struct unit_scale *scale, uint64_t value, char ret[UNIT_TEXT_BYTES]);
 
 /* "92.5%" as 925. At most UINT32_MAX / 10 %; the caller checks its range. */

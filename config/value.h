@@ -27,7 +27,7 @@ int value_check_range(const struct config_row *row, const struct value *value, s
 /* To and from the member; store copies texts and returns -ENOMEM when it cannot. */
 int value_store(const struct config_row *row, const struct value *value, void *member);
 struct value value_load(const struct config_row *row, const void *member);
-/* "Not set": zero, which nobody gave. */
+/* Zero, or no text: "not set" where neither default nor text could have said so. */
 bool value_is_zero(const struct value *value);
 bool value_equal(const struct value *a, const struct value *b);
 
