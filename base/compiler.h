@@ -15,8 +15,19 @@
 #define ALIGN_UP(x, a)   (((x) + ((a)-1)) & ~((uint64_t)(a)-1))
 #define ALIGN_DOWN(x, a) ((x) & ~((uint64_t)(a)-1))
 
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define JOIN_(a, b) a##b
+#define JOIN(a, b)  JOIN_(a, b)
+
+/* Each operand is evaluated once: calls stand in them, and what they do. For operands that count as
+ * themselves, within functions; the type is that of `a < b ? a : b`. */
+#define MIN(a, b)           CHOOSE(<, a, b, __COUNTER__)
+#define MAX(a, b)           CHOOSE(>, a, b, __COUNTER__)
+#define CHOOSE(op, a, b, n) CHOOSE_(op, a, b, JOIN(a_, n), JOIN(b_, n))
+#define CHOOSE_(op, a, b, x, y)                             \
+	__extension__({                                     \
+		__typeof__(0 ? (a) : (b)) x = (a), y = (b); \
+		x op y ? x : y;                             \
+	})
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)

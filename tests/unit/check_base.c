@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/copy.h"
 #include "base/crc32c.h"
 #include "base/err.h"
@@ -43,6 +44,27 @@ START_TEST(copy_stream_copies_every_byte_and_no_other)
 					ck_assert_uint_eq(to[i], 0);
 		}
 	}
+}
+END_TEST
+
+static unsigned next_of(unsigned *calls)
+{
+	return ++*calls;
+}
+
+START_TEST(min_and_max_call_what_stands_in_them_once)
+{
+	unsigned calls = 0;
+
+	ck_assert_uint_eq(MIN(10u, next_of(&calls)), 1);
+	ck_assert_uint_eq(MIN(next_of(&calls), 10u), 2);
+	ck_assert_uint_eq(MAX(next_of(&calls), 0u), 3);
+	ck_assert_uint_eq(MAX(0u, next_of(&calls)), 4);
+	ck_assert_uint_eq(MIN(10u, MAX(next_of(&calls), MIN(next_of(&calls), 9u))), 6);
+	ck_assert_uint_eq(calls, 6);
+	/* Of both types the wider one. */
+	ck_assert_uint_eq(MAX(1, UINT64_MAX), UINT64_MAX);
+	ck_assert_double_eq(MIN(1, 0.5), 0.5);
 }
 END_TEST
 
@@ -189,8 +211,8 @@ START_TEST(whole_of_saturates_where_c_leaves_it_open)
 }
 END_TEST
 
-UNIT_MAIN("base", copy_stream_copies_every_byte_and_no_other,
-	  crc32c_matches_the_published_check_values,
+UNIT_MAIN("base", min_and_max_call_what_stands_in_them_once,
+	  copy_stream_copies_every_byte_and_no_other, crc32c_matches_the_published_check_values,
 	  err_keeps_code_and_puts_prefixes_before_the_text,
 	  err_prefix_of_a_full_text_stays_in_bounds, list_keeps_order_and_forgets_what_is_removed,
 	  log_levels_follow_the_topic_and_unknown_ones_are_refused,
