@@ -68,9 +68,9 @@ void failed_marked(struct engine *e, struct move *m)
 {
 	m->phase = MOVE_FAILED;
 	m->result = m->failure;
-	list_push_back(&e->failed, &m->failed_link);
+	e->failed_at_ns = MIN(failed_due(e), e->now_ns + POLL_NS); /* no later than others */
 	e->failed_wait_ns = POLL_NS;
-	e->failed_at_ns = e->now_ns + POLL_NS;
+	list_push_back(&e->failed, &m->failed_link);
 	move_tell_all(e, m); /* a copy may read what is below now */
 }
 

@@ -303,9 +303,10 @@ static bool bury(struct engine *e, uint32_t tensor)
 static void add_doomed(struct engine *e, uint32_t tensor)
 {
 	ASSERT(e->doomed_count < e->params.tensors);
-	e->doomed[e->doomed_count++] = tensor;
+	/* No later than those before it: they would wait as long as others are destroyed. */
+	e->doomed_at_ns = MIN(doomed_due(e), e->now_ns + DOOMED_FIRST_NS);
 	e->doomed_wait_ns = DOOMED_FIRST_NS;
-	e->doomed_at_ns = e->now_ns + DOOMED_FIRST_NS;
+	e->doomed[e->doomed_count++] = tensor;
 }
 
 static void destroy_one(struct engine *e, uint32_t tensor)

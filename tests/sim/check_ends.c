@@ -141,6 +141,30 @@ START_TEST(all_clients_of_a_name_meet_whatever_has_ended_before)
 }
 END_TEST
 
+static void pin_many(struct rig *r, struct wire_handle t[MANY])
+{
+	for (unsigned i = 0; i < MANY; i++) {
+		t[i] = rig_create(r, 0, GRANULE_SMALL);
+		rig_pin(r, 1, t[i], HOST, ACCESS_READ);
+	}
+}
+
+START_TEST(what_is_destroyed_goes_though_more_and_more_is_destroyed)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	struct wire_handle t[MANY];
+
+	pin_many(r, t);
+	for (unsigned i = 0; i < MANY; i++) {
+		rig_destroy(r, 0, t[i]);
+		rig_unpin(r, 1, t[i], ACCESS_READ);
+		world_turn(&r->world, NS_PER_MS / 2);
+	}
+	ck_assert_uint_lt(r->world.stats->tensors, 10);
+	rig_close(r);
+}
+END_TEST
+
 /* Each beginning before the one before has ended. */
 START_TEST(a_create_waits_only_for_what_had_ended_before_it)
 {
@@ -192,4 +216,5 @@ END_TEST
 UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole,
 	  all_clients_of_a_name_meet_whatever_has_ended_before,
+	  what_is_destroyed_goes_though_more_and_more_is_destroyed,
 	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up)
