@@ -413,6 +413,7 @@ struct engine {
 
 	uint32_t *doomed; /* destroyed, still pinned or moving */
 	uint32_t doomed_count;
+	uint32_t doomed_next; /* those before it were looked at in this round */
 	uint64_t doomed_at_ns, doomed_wait_ns;
 	struct list failed; /* moves: FAILED fronts that are pinned */
 	uint64_t failed_at_ns, failed_wait_ns;

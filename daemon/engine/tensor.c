@@ -22,6 +22,7 @@
 #define BYTES_MAX         (1ull << 47)
 #define NAME_SPACES_MAX   65535u
 #define DESTROYS_A_TURN   64u /* of one owner: some 50 us */
+#define DOOMED_A_TURN     64u /* looked at, by a scan of all clients' pins each */
 #define DOOMED_FIRST_NS   NS_PER_MS
 #define DOOMED_LONGEST_NS (100 * NS_PER_MS)
 
@@ -375,16 +376,22 @@ uint64_t doomed_due(const struct engine *e)
 	return e->doomed_count == 0 ? ENGINE_NEVER : e->doomed_at_ns;
 }
 
+/* Goes on turn by turn until all have been looked at, and then waits. */
 static uint64_t doomed_turn(struct engine *e)
 {
-	uint32_t left = 0;
-
 	if (e->now_ns < doomed_due(e))
 		return doomed_due(e);
-	for (uint32_t i = 0; i < e->doomed_count; i++)
-		if (!bury(e, e->doomed[i]))
-			e->doomed[left++] = e->doomed[i];
-	e->doomed_count = left;
+	for (unsigned i = 0; i < DOOMED_A_TURN && e->doomed_next < e->doomed_count; i++) {
+		uint32_t *at = &e->doomed[e->doomed_next];
+
+		if (bury(e, *at))
+			*at = e->doomed[--e->doomed_count];
+		else
+			e->doomed_next++;
+	}
+	if (e->doomed_next < e->doomed_count)
+		return e->now_ns;
+	e->doomed_next = 0;
 	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
 	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
 	return doomed_due(e);

@@ -165,6 +165,30 @@ START_TEST(what_is_destroyed_goes_though_more_and_more_is_destroyed)
 }
 END_TEST
 
+/* Whoever pins what was destroyed may pin very much of it. */
+START_TEST(what_is_pinned_and_destroyed_is_looked_at_bit_by_bit)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	struct wire_handle t[MANY];
+	uint64_t before, looks = 0;
+
+	pin_many(r, t);
+	for (unsigned i = 0; i < MANY; i++)
+		rig_destroy(r, 0, t[i]);
+	ck_assert_uint_eq(r->world.stats->tensors, MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		rig_unpin(r, 1, t[i], ACCESS_READ);
+	for (before = MANY; before > 0 && looks < 100; looks++) {
+		world_turn(&r->world, NS_PER_MS);
+		ck_assert_uint_le(before - r->world.stats->tensors, 64);
+		before = r->world.stats->tensors;
+		engine_check(r->world.engine);
+	}
+	ck_assert_uint_eq(before, 0);
+	rig_close(r);
+}
+END_TEST
+
 /* Each beginning before the one before has ended. */
 START_TEST(a_create_waits_only_for_what_had_ended_before_it)
 {
@@ -217,4 +241,5 @@ UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole,
 	  all_clients_of_a_name_meet_whatever_has_ended_before,
 	  what_is_destroyed_goes_though_more_and_more_is_destroyed,
+	  what_is_pinned_and_destroyed_is_looked_at_bit_by_bit,
 	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up)
