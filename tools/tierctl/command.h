@@ -20,7 +20,8 @@ enum status {
 };
 
 /* X(letter, member, "name", "ARGUMENT" or NULL, for_all, "help"): an option. Those that are not for
- * all commands stand in the rows that take them, as OPTION_letter. */
+ * all commands stand in the rows that take them, as OPTION_letter; with NULL for help each of these
+ * says what it means there. */
 #define OPTIONS(X)                                                                                \
 	X(S, socket, "socket", "PATH", true,                                                      \
 	  "the daemon's socket; else $TIERD_SOCKET, $XDG_RUNTIME_DIR/tierd.sock, "                \
@@ -30,10 +31,8 @@ enum status {
 	X(J, json, "json", NULL, true, "JSON instead of text, one object a line, errors as well") \
 	X(H, help, "help", NULL, true, "what a command does")                                     \
 	X(V, version, "version", NULL, true, "the version of tierctl")                            \
-	X(I, interval, "interval", "SECONDS", false,                                              \
-	  "time between the samples that rates are made of, of status 0: no rates; default 1")    \
-	X(A, all, "all", NULL, false,                                                             \
-	  "status: every counter of the daemon, with its meaning; evict: every tensor")           \
+	X(I, interval, "interval", "SECONDS", false, NULL)                                        \
+	X(A, all, "all", NULL, false, NULL)                                                       \
 	X(N, name_space, "namespace", "NAME", false, "only tensors of this namespace")            \
 	X(O, once, "once", NULL, false, "one look, and not one after the other")                  \
 	X(T, steps, "steps", "N", false, "so many iterations (tierd_step()); default 5")          \
@@ -72,6 +71,7 @@ struct command {
 	const char *text;    /* more, wrapped; "" */
 	unsigned options;    /* OPTION_* beside those for all */
 	int (*run)(const struct arguments *a);
+	const char *option_help[OPTION_COUNT]; /* by OPTION_INDEX_*; NULL: as the option's row */
 };
 
 /* Ends with a NULL name. */

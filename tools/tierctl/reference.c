@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "libclient/protocol/stats_page.h"
 #include "tools/tierctl/json.h"
@@ -48,16 +49,22 @@ static void put_synopsis(FILE *to, const struct command *c)
 		fprintf(to, " %s", c->operand);
 }
 
-static void put_option(FILE *to, const struct option_row *o, bool markdown)
+/* `c`: the command that it is for; NULL: all. */
+static void put_option(FILE *to, const struct command *c, unsigned option, bool markdown)
 {
+	const struct option_row *o = &option_rows[option];
+	const char *own = c != NULL ? c->option_help[option] : NULL;
+	const char *help = own != NULL ? own : o->help;
 	char left[64];
+
+	ASSERT(help != NULL);
 
 	snprintf(left, sizeof(left), "--%s%s%s", o->name, o->argument != NULL ? " " : "",
 		 o->argument != NULL ? o->argument : "");
 	if (markdown)
-		fprintf(to, "| `%s` | %s |\n", left, o->help);
+		fprintf(to, "| `%s` | %s |\n", left, help);
 	else
-		fprintf(to, "  %-20s %s\n", left, o->help);
+		fprintf(to, "  %-20s %s\n", left, help);
 }
 
 /* "config" is said by "config check", but "conf" is not. */
@@ -75,7 +82,7 @@ static void put_one(FILE *to, const struct command *c)
 	fprintf(to, "\n\n%s: %s\n%s%s", c->name, c->help, c->text, c->text[0] != '\0' ? "\n" : "");
 	for (unsigned i = 0; i < OPTION_COUNT; i++)
 		if (takes(c, i))
-			put_option(to, &option_rows[i], false);
+			put_option(to, c, i, false);
 	fputc('\n', to);
 }
 
@@ -84,7 +91,7 @@ static void put_general(FILE *to)
 	fputs("for all commands:\n", to);
 	for (unsigned i = 0; i < OPTION_COUNT; i++)
 		if (option_rows[i].for_all)
-			put_option(to, &option_rows[i], false);
+			put_option(to, NULL, i, false);
 	fputs("\nexit status:\n", to);
 	for (size_t i = 0; i < ARRAY_SIZE(status_rows); i++)
 		fprintf(to, "  %d  %s\n", status_rows[i].status, status_rows[i].help);
@@ -127,7 +134,7 @@ static void put_markdown(FILE *to, const struct command *c)
 		fputs("\n| option | is |\n| --- | --- |\n", to);
 	for (unsigned i = 0; i < OPTION_COUNT; i++)
 		if (takes(c, i))
-			put_option(to, &option_rows[i], true);
+			put_option(to, c, i, true);
 }
 
 static void put_counters(FILE *to)
@@ -158,7 +165,7 @@ static void markdown(FILE *to)
 	      to);
 	for (unsigned i = 0; i < OPTION_COUNT; i++)
 		if (option_rows[i].for_all)
-			put_option(to, &option_rows[i], true);
+			put_option(to, NULL, i, true);
 	fputs("\n| exit status | means |\n| --- | --- |\n", to);
 	for (size_t i = 0; i < ARRAY_SIZE(status_rows); i++)
 		fprintf(to, "| %d | %s |\n", status_rows[i].status, status_rows[i].help);
