@@ -11,6 +11,7 @@
 #include "daemon/address.h"
 #include "daemon/quotas.h"
 #include "daemon/share.h"
+#include "libclient/protocol/page.h"
 #include "tiers/dram.h"
 #include "tiers/memory.h"
 
@@ -165,15 +166,12 @@ static const struct config_sub class_sub = { .rows = class_rows,
 struct settings_classes {
 	struct settings_class class_[ENGINE_CLASSES];
 };
-#define CLASS_ROW(name, i, help) \
-	{ name, CONFIG_VARIANT, AT(settings_classes, class_[i]), NULL, NULL, NULL, 0, help, NULL, \
-	  &class_sub }
 static const struct config_row classes_rows[] = {
-	CLASS_ROW("parameter", 0, "How parameters are chosen to go and to come."),
-	CLASS_ROW("gradient", 1, "Likewise gradients."),
-	CLASS_ROW("optimizer", 2, "Likewise optimizer state."),
-	CLASS_ROW("activation", 3, "Likewise activations."),
-	CLASS_ROW("other", 4, "Likewise everything else."),
+#define X(number, name, of_many)                                                             \
+	{ name, CONFIG_VARIANT, AT(settings_classes, class_[number]), NULL, NULL, NULL, 0, \
+	  "What chooses " of_many " to go and to come.", NULL, &class_sub },
+	PAGE_CLASSES(X)
+#undef X
 	CONFIG_END,
 };
 static const struct config_sub classes_sub = { .rows = classes_rows,

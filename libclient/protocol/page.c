@@ -6,8 +6,11 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 
-const char *const page_classes[STATS_CLASSES] = { "parameter", "gradient", "optimizer",
-						  "activation", "other" };
+const char *const page_classes[STATS_CLASSES] = {
+#define X(number, name, of_many) [number] = name,
+	PAGE_CLASSES(X)
+#undef X
+};
 
 static uint64_t get(const _Atomic uint64_t *counter)
 {

@@ -37,8 +37,14 @@ struct page {
 	char domain[64];                 /* and so is this */
 };
 
-/* Of enum tierd_class, as arrays by class have them. The names of tiers are those of tiers/tier.h.
- */
+/* X(number, name, of many): the rows of enum tierd_class, in its order. The names of tiers are
+ * those of tiers/tier.h. */
+#define PAGE_CLASSES(X)                      \
+	X(0, "parameter", "parameters")      \
+	X(1, "gradient", "gradients")        \
+	X(2, "optimizer", "optimizer state") \
+	X(3, "activation", "activations")    \
+	X(4, "other", "everything else")
 extern const char *const page_classes[STATS_CLASSES];
 
 /* Each number is right by itself; all are read within a few microseconds. */

@@ -13,6 +13,8 @@
 #include "daemon/quotas.h"
 #include "daemon/settings.h"
 #include "daemon/share.h"
+#include "libclient/protocol/page.h"
+#include "libclient/tierd.h"
 #include "tiers/memory.h"
 
 static struct settings s;
@@ -514,6 +516,34 @@ START_TEST(users_that_could_not_be_asked_for_are_not_said_to_be_none)
 }
 END_TEST
 
+/* Clients say a class by its number, people by its name: in the configuration and to tierctl. */
+START_TEST(classes_have_the_names_of_their_numbers)
+{
+	static const struct {
+		enum tierd_class class_;
+		const char *name;
+	} want[STATS_CLASSES] = { { TIERD_PARAMETER, "parameter" },
+				  { TIERD_GRADIENT, "gradient" },
+				  { TIERD_OPTIMIZER, "optimizer" },
+				  { TIERD_ACTIVATION, "activation" },
+				  { TIERD_OTHER, "other" } };
+	char text[256];
+
+	for (unsigned i = 0; i < STATS_CLASSES; i++) {
+		enum tierd_class class_ = want[i].class_;
+
+		ck_assert_str_eq(page_classes[class_], want[i].name);
+		snprintf(text, sizeof(text), DRAM "classes: {%s: {overcommit: 300%%}}\n",
+			 want[i].name);
+		ck_assert_msg(load(text) == 0, "%s", err.text);
+		for (unsigned k = 0; k < STATS_CLASSES; k++)
+			ck_assert_uint_eq(s.class_[k].overcommit_permille,
+					  k == class_ ? 3000 : 1000);
+		settings_free(&s);
+	}
+}
+END_TEST
+
 UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_full_configuration_arrives_whole, wrong_configurations_are_refused_by_name,
 	  a_socket_path_that_is_too_long_is_refused_at_once, staging_is_divided_without_rest,
@@ -522,5 +552,6 @@ UNIT_MAIN("daemon_settings", the_smallest_configuration_has_all_defaults,
 	  a_share_may_leave_tiers_out_and_strangers_may_be_refused,
 	  the_share_of_a_zone_is_a_page_at_least,
 	  users_that_could_not_be_asked_for_are_not_said_to_be_none,
-	  without_domains_one_has_everything, metrics_are_for_this_machine_unless_it_is_said,
-	  quotas_are_bytes_of_the_tiers_there_are, what_is_printed_loads_to_the_same)
+	  without_domains_one_has_everything, classes_have_the_names_of_their_numbers,
+	  metrics_are_for_this_machine_unless_it_is_said, quotas_are_bytes_of_the_tiers_there_are,
+	  what_is_printed_loads_to_the_same)
