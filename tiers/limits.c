@@ -29,6 +29,8 @@ static const struct hierarchy hierarchies[] = {
 	{ "cgroup", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
 	  "total_inactive_file" },
 	{ "cgroup2", NULL, "memory.max", "memory.current", "inactive_file" },
+	/* Above it the kernel holds up whoever takes memory, to reclaim what is pinned here. */
+	{ "cgroup2", NULL, "memory.high", "memory.current", "inactive_file" },
 };
 
 /* ---- files --------------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ static uint64_t played_bytes(const struct doctor *d)
 	return hbm->devices * MIN(hbm->size.bytes, UINT64_MAX / 64);
 }
 
-#define LARGER ", or a larger limit of the container (memory.max, --memory)"
+#define LARGER ", or a larger limit of the container (memory.max, memory.high, --memory)"
 
 void doctor_memory(struct doctor *d)
 {
