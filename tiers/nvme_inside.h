@@ -31,6 +31,7 @@ struct nvme_file {
 	uint32_t unit;  /* of offset, length and memory on the device: a power of two <= GRANULE */
 	uint64_t start; /* of the tier's byte 0 in the file */
 	uint64_t bytes; /* of the tier */
+	uint64_t room;  /* free on its file system; 0: none that is told, as of a device */
 	char kind[32];  /* "ext4", "device" */
 	char space[32]; /* how its space is kept: "reserved" or "not reserved" */
 };

@@ -220,7 +220,6 @@ static int open_folder(const struct nvme_config *c, struct nvme_file *f, bool no
 {
 	const char *path = c->path.path;
 	struct statfs fs;
-	uint64_t room;
 	int r;
 
 	f->fd = open_nameless(path, err);
@@ -230,12 +229,13 @@ static int open_folder(const struct nvme_config *c, struct nvme_file *f, bool no
 		return err_set(err, errno, "%s: statfs: %s", path, strerror(errno));
 	*ret_magic = (unsigned long)fs.f_type;
 	name_fs(*ret_magic, f->kind, sizeof(f->kind));
-	/* ramfs tells no sizes at all. */
-	room = fs.f_blocks == 0 ? 0 : (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
-	log_info(TIER, "%s: %s, %llu bytes free", path, f->kind, ull(room));
-	if (fs.f_blocks != 0 && room == 0)
+	/* ramfs tells no sizes at all. Blocks are of f_frsize bytes; f_bsize, which may be larger,
+	 * is how much a file system likes to be given at once. */
+	f->room = fs.f_blocks == 0 ? 0 : (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+	log_info(TIER, "%s: %s, %llu bytes free", path, f->kind, ull(f->room));
+	if (fs.f_blocks != 0 && f->room == 0)
 		return err_set(err, ENOSPC, "%s: no space is free on this %s", path, f->kind);
-	r = wanted_bytes(c, room, false, &f->bytes, err);
+	r = wanted_bytes(c, f->room, false, &f->bytes, err);
 	if (r < 0)
 		return r;
 	f->in_memory = fs_in_memory(*ret_magic);

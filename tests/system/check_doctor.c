@@ -348,7 +348,7 @@ START_TEST(paths_of_one_file_system_want_room_together)
 
 	system_prepare(s, PLAIN);
 	ck_assert_int_eq(statfs(s->nvme, &fs), 0);
-	most = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize / 100 * 60 / MIB(1);
+	most = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize / 100 * 60 / MIB(1);
 	system_stop(s);
 	snprintf(config, sizeof(config),
 		 "tensors: 4Ki\ntiers:\n  dram: {size: 16MiB}\n  nvme: {paths: [{path: @NVME@, "

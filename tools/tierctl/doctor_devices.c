@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
@@ -100,14 +99,11 @@ struct wants {
 static int fits_beside(const struct nvme_path *path, const struct nvme_file *file, struct wants *w,
 		       struct err *err)
 {
-	uint64_t room, before = 0, bytes = file->bytes;
-	struct statfs fs;
+	uint64_t before = 0, bytes = file->bytes, room = file->room;
 	struct stat st;
 
-	if (file->device || fstat(file->fd, &st) < 0 || fstatfs(file->fd, &fs) < 0 ||
-	    fs.f_blocks == 0)
+	if (room == 0 || fstat(file->fd, &st) < 0)
 		return 0;
-	room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	for (unsigned i = 0; i < w->n; i++)
 		before += w->of[i].on == st.st_dev ? w->of[i].bytes : 0;
 	if (path->size.permille > 0) /* of what those before leave */
