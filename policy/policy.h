@@ -100,7 +100,7 @@ struct policy_ops {
 	size_t (*victims)(struct policy *p, const struct policy_query *q, struct policy_pick *picks,
 			  size_t max);
 	/* Tensors worth bringing into q->tier, earliest need first; score is -(seconds until
-	 * needed). */
+	 * needed). Not asked by the engine so far: it follows the hints of clients by itself. */
 	size_t (*prefetch)(struct policy *p, const struct policy_query *q,
 			   struct policy_pick *picks, size_t max);
 	/* Of a tensor that exists; changes nothing. */
