@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 
 #define LINE_BYTES         1024
 #define REPEAT_INTERVAL_NS (60 * NS_PER_S)
@@ -89,7 +90,8 @@ bool log_enabled(enum log_topic topic, enum log_level level)
 static void print_repeats(void)
 {
 	if (last.repeats > 0)
-		fprintf(stderr, "%s (repeated %u times)\n", last.line, last.repeats);
+		fprintf(stderr, "%s (repeated %u %s)\n", last.line, last.repeats,
+			PLURAL(last.repeats, "time", "times"));
 	last.repeats = 0;
 }
 

@@ -15,6 +15,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/nofile.h"
+#include "base/plural.h"
 #include "daemon/domain.h"
 #include "daemon/loop.h"
 #include "daemon/metrics.h"
@@ -319,18 +320,18 @@ static int clients_that_fit(const struct daemon *d, uint64_t *ret, struct err *e
 		return rc;
 	if (shares.later < later)
 		log_warn(MAIN,
-			 "RLIMIT_NOFILE allows %llu descriptors: hbm may have %llu slabs, and "
-			 "only %llu are sure of theirs",
+			 "RLIMIT_NOFILE allows %llu descriptors: hbm may have %llu %s, and "
+			 "only %llu %s",
 			 (unsigned long long)n.limit, (unsigned long long)later,
-			 (unsigned long long)shares.later);
+			 PLURAL(later, "slab", "slabs"), (unsigned long long)shares.later,
+			 PLURAL(shares.later, "is sure of its own", "are sure of theirs"));
 	*ret = shares.clients;
 	shares.clients -= server_kept(shares.clients);
 	if (shares.clients < most)
 		log_info(MAIN,
-			 "RLIMIT_NOFILE allows %llu descriptors: %llu clients, not max_clients: "
-			 "%llu",
+			 "RLIMIT_NOFILE allows %llu descriptors: %llu %s, not max_clients: %llu",
 			 (unsigned long long)n.limit, (unsigned long long)shares.clients,
-			 (unsigned long long)most);
+			 PLURAL(shares.clients, "client", "clients"), (unsigned long long)most);
 	return 0;
 }
 

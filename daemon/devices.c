@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "tiers/limits.h"
 #include "tiers/topo.h"
 
@@ -49,8 +50,9 @@ static int devices_open_of(struct devices *d, const struct tier_ops *ops, const 
 		return n;
 	if ((unsigned)n > ENGINE_DEVICES_MAX - d->count)
 		return err_set(err, EINVAL,
-			       "tiers.%s: %d devices beside %u others, %d are possible together",
-			       tier_kind_name(ops->kind), n, d->count, ENGINE_DEVICES_MAX);
+			       "tiers.%s: %d %s beside %u of other tiers, %d are possible together",
+			       tier_kind_name(ops->kind), n, PLURAL(n, "device", "devices"),
+			       d->count, ENGINE_DEVICES_MAX);
 	for (int i = 0; rc == 0 && i < n; i++)
 		rc = device_open(d, ops, config, (unsigned)i, err);
 	return rc;

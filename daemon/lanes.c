@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plural.h"
 
 #define REAP_BATCH 32u
 
@@ -120,8 +121,8 @@ void lanes_drain(struct lanes *l, struct engine *engine)
 		if (n > 0 || engine_in_flight(engine) == 0)
 			continue;
 		if (poll(&p, 1, 1000) == 0)
-			log_info(LANE, "waiting for %u transfers to come back",
-				 engine_in_flight(engine));
+			log_info(LANE, "waiting for %u %s to come back", engine_in_flight(engine),
+				 PLURAL(engine_in_flight(engine), "transfer", "transfers"));
 		while (read(l->done_fd, &drop, sizeof(drop)) > 0)
 			;
 	}

@@ -12,6 +12,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/nofile.h"
+#include "base/plural.h"
 #include "config.h"
 #include "daemon/daemon.h"
 
@@ -207,8 +208,9 @@ static int run(const struct arguments *a)
 		status = serve(&settings);
 	settings_free(&settings);
 	if (heap_taken() > 0)
-		log_error(MAIN, "%llu blocks of memory were taken and not given back",
-			  (unsigned long long)heap_taken());
+		log_error(MAIN, "%llu %s taken and not given back",
+			  (unsigned long long)heap_taken(),
+			  PLURAL(heap_taken(), "block of memory was", "blocks of memory were"));
 	return status;
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "daemon/connection.h"
 #include "daemon/greet.h"
 #include "daemon/places.h"
@@ -271,14 +272,14 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 	uint64_t kept = looks ? 0 : kept_for_others(s, c->domain);
 
 	if (s->clients + kept >= max + more)
-		return err_set(err, EUSERS,
-			       "%u clients are connected, max_clients allows no more%s", s->clients,
+		return err_set(err, EUSERS, "%u %s connected, max_clients allows no more%s",
+			       s->clients, PLURAL(s->clients, "client is", "clients are"),
 			       kept > 0 ? " but of other domains" : "");
 	if (places_of_user(&s->connections, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
-			       "%llu clients of uid %u are connected, max_clients_per_uid allows "
-			       "no more",
-			       (unsigned long long)per_uid, (unsigned)c->uid);
+			       "uid %u has %llu %s, max_clients_per_uid allows no more",
+			       (unsigned)c->uid, (unsigned long long)per_uid,
+			       PLURAL(per_uid, "client", "clients"));
 	return 0;
 }
 

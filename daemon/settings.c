@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/plural.h"
 #include "config.h"
 #include "daemon/address.h"
 #include "daemon/quotas.h"
@@ -368,9 +369,11 @@ static int staging_too_small(const struct settings *s, unsigned gpus, struct err
 			       "to each other: %llu are needed",
 			       have, gpus, least);
 	return err_set(err, EINVAL,
-		       "staging: %llu bytes are too small for %zu paths with blocks of %llu bytes "
+		       "staging: %llu bytes are too small for %zu %s with blocks of %llu bytes "
 		       "(tiers.nvme.block): %llu are needed",
-		       have, s->tiers.nvme.paths.count, (unsigned long long)o->block_bytes, least);
+		       have, s->tiers.nvme.paths.count,
+		       PLURAL(s->tiers.nvme.paths.count, "path", "paths"),
+		       (unsigned long long)o->block_bytes, least);
 }
 
 int settings_check_staging(const struct settings *s, unsigned gpus, struct err *err)
@@ -411,10 +414,11 @@ static int devices_check(const struct settings *s, struct err *err)
 
 	if (all <= ENGINE_DEVICES_MAX)
 		return 0;
-	return err_set(err, EINVAL,
-		       "tiers: %u devices of hbm, one of dram and %zu paths of nvme are %zu, %d "
-		       "are possible",
-		       settings_gpus_told(s), paths, all, ENGINE_DEVICES_MAX);
+	return err_set(
+		err, EINVAL,
+		"tiers: %u %s of hbm, one of dram and %zu %s of nvme are %zu, %d are possible",
+		settings_gpus_told(s), PLURAL(settings_gpus_told(s), "device", "devices"), paths,
+		PLURAL(paths, "path", "paths"), all, ENGINE_DEVICES_MAX);
 }
 
 static int backend_check(enum tier_kind kind, const struct config_variant *variant, struct err *err)

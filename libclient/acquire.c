@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "libclient/close.h"
 #include "libclient/error.h"
 #include "libclient/request.h"
@@ -188,8 +189,9 @@ static int give_up(const struct want *w, unsigned round, bool interrupted)
 	if (w->timeout_ns == 0 ? round < ROUNDS_WITHOUT_WAIT
 			       : w->until_ns == REQUEST_NEVER || clock_now_ns() < w->until_ns)
 		return 0;
-	return error_set(ETIMEDOUT, "tensor %u:%u came %u times and went before it was pinned",
-			 w->tensors[0].index, w->tensors[0].generation, round);
+	return error_set(ETIMEDOUT, "tensor %u:%u came %u %s and went before it was pinned",
+			 w->tensors[0].index, w->tensors[0].generation, round,
+			 PLURAL(round, "time", "times"));
 }
 
 int want_wait(struct tierd *t, struct want *w, size_t at, int rc, struct tierd_view *ret)

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "tiers/hugepage.h"
 #include "tiers/limits.h"
 
@@ -357,8 +358,8 @@ static void choose(struct arena *a, unsigned threads, const char *fmt, ...)
 	va_end(args);
 	ASSERT(n > 0 && (size_t)n < sizeof(a->chosen));
 	if (threads > 0)
-		n += snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n,
-			      ", touched by %u threads", threads);
+		n += snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", touched by %u %s",
+			      threads, PLURAL(threads, "thread", "threads"));
 	else if (a->first_bytes > 0)
 		n += snprintf(a->chosen + n, sizeof(a->chosen) - (size_t)n, ", reserved");
 	if (a->first_bytes < a->bytes)

@@ -14,6 +14,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/nofile.h"
+#include "base/plural.h"
 #include "tiers/gpu_inside.h"
 #include "tiers/topo.h"
 
@@ -228,8 +229,9 @@ static int take_size(struct gpu *g, struct err *err)
 	if (r < 0)
 		return r;
 	if (size.bytes % size.slab_bytes != 0)
-		log_info(TIER, "%s: %" PRIu64 " bytes are %" PRIu64 " slabs of %" PRIu64 " MiB",
+		log_info(TIER, "%s: %" PRIu64 " bytes are %" PRIu64 " %s of %" PRIu64 " MiB",
 			 g->base.name, size.bytes, size.bytes / size.slab_bytes,
+			 PLURAL(size.bytes / size.slab_bytes, "slab", "slabs"),
 			 size.slab_bytes >> 20);
 	g->base.bytes = size.bytes - size.bytes % size.slab_bytes;
 	g->base.slab_bytes = size.slab_bytes;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/plural.h"
 
 #define STAGING_MAX MIB(256)
 
@@ -71,7 +72,8 @@ void nvme_pin(struct nvme *n, const void *base, uint64_t bytes)
 
 	nvme_ring_pin(&n->ring, n->base.name, base, bytes);
 	if (n->ring.registered_count > before && n->ring.registered_count == n->ring.piece_count)
-		log_info(TIER, "%s: all %u buffers registered", n->base.name, n->ring.piece_count);
+		log_info(TIER, "%s: all of %u %s registered", n->base.name, n->ring.piece_count,
+			 PLURAL(n->ring.piece_count, "buffer is", "buffers are"));
 }
 
 /* What the queue takes of write-back and prefetch: the depth and what is staged ahead. */

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/plural.h"
 
 #define SHARE_ALIGNMENT MIB(2) /* so that no large page lies on two nodes */
 /* Of a preferred node's memory an arena takes so much: processes that run there need some, too. */
@@ -49,8 +50,8 @@ static void read_nodes(struct topology *topo, hwloc_topology_t h)
 		topo->node_count++;
 	}
 	if (left_out > 0)
-		log_warn(TIER, "topology: %u NUMA nodes beyond %u are left out", left_out,
-			 TOPO_NODES_MAX);
+		log_warn(TIER, "topology: %u NUMA %s left out beyond %u", left_out,
+			 PLURAL(left_out, "node is", "nodes are"), TOPO_NODES_MAX);
 }
 
 static hwloc_obj_t node_object(hwloc_topology_t h, unsigned os_index)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "base/log.h"
 #include "daemon/engine/quota.h"
 #include "daemon/engine/request.h"
@@ -161,8 +162,9 @@ static void say_request(const struct request *q, int fd)
 		at += (size_t)snprintf(tensors + at, sizeof(tensors) - at, " %u%s",
 				       q->items[i].tensor,
 				       q->items[i].node != EXTENT_NONE ? "*" : "");
-	say(fd, "request %u of client %u: kind %u state %u turn %u, to %u, %zu tensors:%s", q->id,
-	    q->holder->id, q->kind, q->state, q->turn, q->device, q->n, tensors);
+	say(fd, "request %u of client %u: kind %u state %u turn %u, to %u, %zu %s:%s", q->id,
+	    q->holder->id, q->kind, q->state, q->turn, q->device, q->n,
+	    PLURAL(q->n, "tensor", "tensors"), tensors);
 }
 
 static void say_requests(const struct list *requests, int fd)

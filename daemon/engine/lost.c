@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "daemon/engine/deferred.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/pins.h"
@@ -167,8 +168,8 @@ static void fail_requests(struct engine *e, uint8_t device)
 static void tell_sum(struct device *d)
 {
 	if (d->lost_tensors > MAX(d->lost_told, NAMES_LOGGED))
-		log_error(TIER, "%s: %u tensors are lost in all", d->tier->base.name,
-			  d->lost_tensors);
+		log_error(TIER, "%s: %u %s lost in all", d->tier->base.name, d->lost_tensors,
+			  PLURAL(d->lost_tensors, "tensor is", "tensors are"));
 	d->lost_told = d->lost_tensors;
 }
 

@@ -294,6 +294,7 @@ START_TEST(show_finds_names_and_handles)
 	ck_assert_int_eq(run(show_run, &a, &bytes), STATUS_OK);
 	ck_assert_ptr_nonnull(strstr(output, "two/layer.2\n"));
 	ck_assert_ptr_nonnull(strstr(output, "f32 [32, 32]\n"));
+	ck_assert_ptr_nonnull(strstr(output, ", 1 pin\n"));
 	fake_stop(&f);
 
 	a.operand = "1:7";

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/compiler.h"
+#include "base/plural.h"
 #ifdef HAVE_CUDA
 #include "tiers/gpu_inside.h"
 #endif
@@ -229,8 +230,9 @@ void doctor_cuda(struct doctor *d)
 			   err.text, wanted != NULL ? "" : "; `backend: cuda` is not configured");
 		return;
 	}
-	doctor_say(d, DOCTOR_OK, "cuda", "", "%s, driver of CUDA %d.%d, %d GPUs%s", cuda->opened,
+	doctor_say(d, DOCTOR_OK, "cuda", "", "%s, driver of CUDA %d.%d, %d %s%s", cuda->opened,
 		   cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, n,
+		   PLURAL(n, "GPU", "GPUs"),
 		   wanted != NULL ? " of the configuration" : "; none is configured");
 	for (int i = 0; i < n; i++)
 		one_gpu(d, cuda, ordinals[i], wanted);

@@ -15,6 +15,7 @@
 
 #include "base/compiler.h"
 #include "base/nofile.h"
+#include "base/plural.h"
 #include "daemon/greet.h"
 #include "daemon/server.h"
 #include "tiers/arena.h"
@@ -265,7 +266,8 @@ void doctor_numa(struct doctor *d)
 		doctor_say(d, DOCTOR_OK, "numa", "", "off by the configuration");
 	else if (!topo->numa || n == 0)
 		doctor_say(d, DOCTOR_OK, "numa", "",
-			   "%u CPUs and one node with memory: nothing is bound", topo->cpus);
+			   "%u %s and one node with memory: nothing is bound", topo->cpus,
+			   PLURAL(topo->cpus, "CPU", "CPUs"));
 	else
 		doctor_say(d, DOCTOR_OK, "numa", "", "%u CPUs, %u nodes: dram lies on %u of them",
 			   topo->cpus, topo->node_count, n);
@@ -296,8 +298,9 @@ void doctor_descriptors(struct doctor *d)
 		doctor_say(d, DOCTOR_FAIL, "descriptors", mend, "%s", err.text);
 	else if (shares.clients < most)
 		doctor_say(d, DOCTOR_WARN, "descriptors", mend,
-			   "%" PRIu64 ": room for %" PRIu64 " clients, not max_clients: %" PRIu64,
-			   n.limit, shares.clients, most);
+			   "%" PRIu64 ": room for %" PRIu64 " %s, not max_clients: %" PRIu64,
+			   n.limit, shares.clients, PLURAL(shares.clients, "client", "clients"),
+			   most);
 	else
 		doctor_say(d, DOCTOR_OK, "descriptors", "",
 			   "%" PRIu64 ": room for max_clients: %" PRIu64, n.limit, most);

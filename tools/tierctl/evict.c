@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/json.h"
@@ -78,8 +79,9 @@ static void say(const struct arguments *a, const struct picked *p)
 	char bytes[TEXT_ROOM];
 
 	if (a->json == NULL) {
-		printf("%zu tensors, %s: told that they are not needed soon\n", p->count,
-		       text_bytes(p->bytes, bytes));
+		printf("%zu %s, %s: told that %s not needed soon\n", p->count,
+		       PLURAL(p->count, "tensor", "tensors"), text_bytes(p->bytes, bytes),
+		       PLURAL(p->count, "it is", "they are"));
 		return;
 	}
 	json_open(&j, NULL, '{');

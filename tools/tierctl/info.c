@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "tools/tierctl/json.h"
 #include "tools/tierctl/text.h"
 #include "tiers/tier.h"
@@ -82,8 +83,8 @@ static void text_place(FILE *to, const struct tierd_info *i)
 		fputs(", at the host", to);
 	else if (has_place(i))
 		fprintf(to, ", at gpu %" PRId32, i->place);
-	fprintf(to, "%s, %" PRIu32 " pins\n",
-		i->dirty ? ", no lower tier holds these bytes yet" : "", i->pins);
+	fprintf(to, "%s, %" PRIu32 " %s\n", i->dirty ? ", no lower tier holds these bytes yet" : "",
+		i->pins, PLURAL(i->pins, "pin", "pins"));
 }
 
 void info_text(FILE *to, const struct tierd_info *i)

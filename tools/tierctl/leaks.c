@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/plural.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/command.h"
 #include "tools/tierctl/info.h"
@@ -161,11 +162,13 @@ static void say_pinned(const struct leaks *l, const struct tierd_info *i,
 	struct json j = { stdout, false };
 
 	if (l->arguments->json == NULL) {
-		printf("pinned for %" PRIu64 " steps, %s: ", x->used_ago_steps,
+		printf("pinned for %" PRIu64 " %s, %s: ", x->used_ago_steps,
+		       PLURAL(x->used_ago_steps, "step", "steps"),
 		       text_duration(x->used_ago_ns, ago));
 		info_plain_name(stdout, i);
-		printf(" (%" PRIu32 ":%" PRIu32 "), %s, %" PRIu32 " pins, process", i->tensor.index,
-		       i->tensor.generation, text_bytes(i->bytes, bytes), i->pins);
+		printf(" (%" PRIu32 ":%" PRIu32 "), %s, %" PRIu32 " %s, process", i->tensor.index,
+		       i->tensor.generation, text_bytes(i->bytes, bytes), i->pins,
+		       PLURAL(i->pins, "pin", "pins"));
 		for (uint32_t k = 0; k < x->pins_listed; k++)
 			printf(" %" PRIu32, pins[k].pid);
 		puts(x->pinners > x->pins_listed ? " and more" : "");
@@ -220,7 +223,7 @@ static void say_group(const struct leaks *l, const struct leak_group *g, const c
 			printf("%s to %s", text_bytes(t->first, from), text_bytes(t->last, to));
 		else
 			printf("%" PRIu64 " to %" PRIu64, t->first, t->last);
-		printf(", %" PRIu64 " tensors\n", g->tensors);
+		printf(", %" PRIu64 " %s\n", g->tensors, PLURAL(g->tensors, "tensor", "tensors"));
 		return;
 	}
 	json_open(&j, NULL, '{');
@@ -273,12 +276,13 @@ static void say_basis(const struct leaks *l, uint64_t lost)
 		const struct leak_space *s = &l->groups.spaces[i];
 
 		json_plain(stdout, s->name, strlen(s->name));
-		printf(": %" PRIu64 " steps were seen\n", s->steps - s->first_steps);
+		printf(": %" PRIu64 " %s seen\n", s->steps - s->first_steps,
+		       PLURAL(s->steps - s->first_steps, "step was", "steps were"));
 	}
 	if (lost > 0)
 		printf("access logs were overrun: %" PRIu64
-		       " uses are not known, so what is pinned may have been used later\n",
-		       lost);
+		       " %s not known, so what is pinned may have been used later\n",
+		       lost, PLURAL(lost, "use is", "uses are"));
 }
 
 /* Who has seen no step has seen no leak, and gives nobody a clean bill. */

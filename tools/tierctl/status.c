@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/plural.h"
 #include "base/whole.h"
 #include "libclient/tierd.h"
 #include "tools/tierctl/command.h"
@@ -123,9 +124,10 @@ static void text_stalls(const struct sample *s)
 	const struct page *p = &s->last;
 	char text[TEXT_ROOM];
 
-	printf("stalled %s in all, %.3f s a second; %" PRIu64 " acquires wait now\n",
+	printf("stalled %s in all, %.3f s a second; %" PRIu64 " %s now\n",
 	       text_duration(p->stall_ns, text),
-	       sample_rate(s, s->first.stall_ns, p->stall_ns) / NS_PER_S, p->waiting);
+	       sample_rate(s, s->first.stall_ns, p->stall_ns) / NS_PER_S, p->waiting,
+	       PLURAL(p->waiting, "acquire waits", "acquires wait"));
 	printf("misses %" PRIu64 ", %.0f a second; uses logged %" PRIu64 ", %.0f a second\n",
 	       p->misses, sample_rate(s, s->first.misses, p->misses), p->hits_logged,
 	       sample_rate(s, s->first.hits_logged, p->hits_logged));

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/plural.h"
 #include "base/whole.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/command.h"
@@ -233,8 +234,10 @@ static void text_frame(const struct top *t)
 	const struct page *p = &t->sample.last;
 	char up[TEXT_ROOM];
 
-	printf("tierd up %s, %" PRIu64 " clients, %" PRIu64 " tensors, %" PRIu64 " moves\n\n",
-	       text_duration(p->uptime_ns, up), p->clients, p->tensors, p->moves_running);
+	printf("tierd up %s, %" PRIu64 " %s, %" PRIu64 " %s, %" PRIu64 " %s\n\n",
+	       text_duration(p->uptime_ns, up), p->clients, PLURAL(p->clients, "client", "clients"),
+	       p->tensors, PLURAL(p->tensors, "tensor", "tensors"), p->moves_running,
+	       PLURAL(p->moves_running, "move", "moves"));
 	text_tiers_of(p);
 	text_lanes(&t->sample);
 	text_stalls(&t->sample);

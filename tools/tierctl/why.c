@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "base/compiler.h"
 #include "libclient/admin.h"
 #include "tools/tierctl/find.h"
@@ -88,8 +89,9 @@ static void text_policy(const struct why *w)
 {
 	char ago[TEXT_ROOM], guess[TEXT_ROOM];
 
-	printf("%-10s %s ago, in time of its namespace %" PRIu64 " steps\n", "last used",
-	       text_duration(w->x.used_ago_ns, ago), w->x.used_ago_steps);
+	printf("%-10s %s ago, in time of its namespace %" PRIu64 " %s\n", "last used",
+	       text_duration(w->x.used_ago_ns, ago), w->x.used_ago_steps,
+	       PLURAL(w->x.used_ago_steps, "step", "steps"));
 	printf("%-10s %s", "policy", w->x.policy);
 	if (w->x.needed_in_ms != UINT64_MAX)
 		printf(", which guesses that it is needed in %s",
@@ -114,8 +116,9 @@ static void text_rank(const struct why *w)
 	else if (before == 0 && !w->x.rank_least)
 		printf("it goes next%s%s\n", among[0] != '\0' ? ", of those" : "", among);
 	else
-		printf("%s%" PRIu32 " tensors%s go before it\n", w->x.rank_least ? "at least " : "",
-		       before, among);
+		printf("%s%" PRIu32 " %s%s %s before it\n", w->x.rank_least ? "at least " : "",
+		       before, PLURAL(before, "tensor", "tensors"), among,
+		       PLURAL(before, "goes", "go"));
 }
 
 static void text_move(const struct why *w)
@@ -128,8 +131,8 @@ static void text_move(const struct why *w)
 	text_device(w, w->x.move_from);
 	fputs(" to ", stdout);
 	text_device(w, w->x.move_to);
-	printf(", %" PRIu32 " of %" PRIu32 " pieces, for %s\n", w->x.move_done, w->x.move_pieces,
-	       text_duration(w->x.move_ns, since));
+	printf(", %" PRIu32 " of %" PRIu32 " %s, for %s\n", w->x.move_done, w->x.move_pieces,
+	       PLURAL(w->x.move_pieces, "piece", "pieces"), text_duration(w->x.move_ns, since));
 	if (w->x.out_device == 0xff)
 		return;
 	printf("%-10s ", "");
@@ -150,19 +153,22 @@ static void text_clients(const struct why *w)
 		printf("%-10s process %" PRIu32 ", for %s more\n", "held for", w->x.held_pid,
 		       text_duration(w->x.held_ns, held));
 	if (w->x.waiters > 0)
-		printf("%-10s %" PRIu32 " requests; `tierctl top --once` names them\n", "wanted by",
-		       w->x.waiters);
+		printf("%-10s %" PRIu32 " %s\n", "wanted by", w->x.waiters,
+		       PLURAL(w->x.waiters, "request; `tierctl top --once` names it",
+			      "requests; `tierctl top --once` names them"));
 	for (uint32_t i = 0; i < w->x.pins_listed; i++) {
 		const struct wire_pin *p = &w->pins[i];
 
-		printf("%-10s process %" PRIu32 " (client %" PRIu32 "): %" PRIu32 " pins, %" PRIu32
+		printf("%-10s process %" PRIu32 " (client %" PRIu32 "): %" PRIu32 " %s, %" PRIu32
 		       " of them to write%s%s\n",
-		       i == 0 ? "pinned by" : "", p->pid, p->client, p->pins, p->write_pins,
+		       i == 0 ? "pinned by" : "", p->pid, p->client, p->pins,
+		       PLURAL(p->pins, "pin", "pins"), p->write_pins,
 		       p->written ? "; it has written" : "",
 		       p->waits ? "; it waits for something itself" : "");
 	}
 	if (w->x.pinners > w->x.pins_listed)
-		printf("%-10s and %" PRIu32 " more clients\n", "", w->x.pinners - w->x.pins_listed);
+		printf("%-10s and %" PRIu32 " more %s\n", "", w->x.pinners - w->x.pins_listed,
+		       PLURAL(w->x.pinners - w->x.pins_listed, "client", "clients"));
 }
 
 static void text(const struct why *w)
