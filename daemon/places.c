@@ -2,6 +2,7 @@
 #include "daemon/places.h"
 
 #include "daemon/connection.h"
+#include "daemon/server.h"
 
 bool place_counts(const struct connection *c)
 {
@@ -47,17 +48,40 @@ uint64_t places_open(const struct list *connections, bool guests)
 	return n;
 }
 
+static bool may_go(const struct connection *c)
+{
+	return c->state == CONNECTION_HELLO && !c->refused && !server_may_look(c->uid);
+}
+
+static bool user_has_more(const struct list *connections, const struct connection *c)
+{
+	const struct list *it;
+
+	list_for_each (it, connections) {
+		const struct connection *other = list_entry(it, struct connection, link);
+
+		if (other != c && other->state == CONNECTION_HELLO && other->uid == c->uid)
+			return true;
+	}
+	return false;
+}
+
 struct connection *places_most_silent(const struct list *connections,
 				      const struct connection *newcomer)
 {
+	struct connection *first = NULL;
 	const struct list *it;
 
 	/* They stand in the order in which they came. */
 	list_for_each (it, connections) {
 		struct connection *c = list_entry(it, struct connection, link);
 
-		if (c->state == CONNECTION_HELLO && !c->refused && c != newcomer)
+		if (c == newcomer || !may_go(c))
+			continue;
+		if (user_has_more(connections, c))
 			return c;
+		if (first == NULL)
+			first = c;
 	}
-	return NULL;
+	return first;
 }

@@ -22,7 +22,9 @@ unsigned places_of_user(const struct list *connections, uid_t uid);
 unsigned places_silent(const struct list *connections, uid_t uid);
 /* Those that have descriptors, which the dead have not; guests are counted apart. */
 uint64_t places_open(const struct list *connections, bool guests);
-/* The one but `newcomer` that has said nothing for longest, and will not be told no; or NULL. */
+/* The one but `newcomer` that has said nothing for longest; or NULL. None that will be told no, nor
+ * an operator's, who may be slow. Who has but one may be about to speak, and goes only where nobody
+ * has more. */
 struct connection *places_most_silent(const struct list *connections,
 				      const struct connection *newcomer);
 

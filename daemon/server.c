@@ -78,6 +78,12 @@ bool server_may_look(uid_t uid)
 	return uid == 0 || uid == geteuid();
 }
 
+/* Those that there are descriptors for, without what is kept for operators. */
+static uint64_t places_for_clients(const struct server *s)
+{
+	return s->params.connections_max - server_kept(s->params.connections_max);
+}
+
 static bool is_full(const struct server *s)
 {
 	return places_open(&s->connections, false) >= s->params.connections_max;
@@ -153,7 +159,7 @@ static struct connection *connection_enter(struct server *s, int socket_fd, cons
 
 static void server_admit(struct server *s, int socket_fd)
 {
-	const uint64_t max = s->params.connections_max, kept_from = max - server_kept(max);
+	const uint64_t kept_from = places_for_clients(s);
 	struct peer peer = { 0, (uid_t)-1, -1 };
 	struct err err = ERR_INIT;
 	struct connection *c;
@@ -252,8 +258,8 @@ static bool is_operator(const struct connection *c, const struct hello_request *
  * sure of an equal part. */
 static uint64_t kept_for_others(const struct server *s, const struct server_domain *domain)
 {
-	const uint64_t most = s->params.connections_max - server_kept(s->params.connections_max);
-	const uint64_t sure = MIN(s->params.clients_max, most) / (2ull * s->params.domain_count);
+	const uint64_t most = MIN(s->params.clients_max, places_for_clients(s));
+	const uint64_t sure = most / (2ull * s->params.domain_count);
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < s->params.domain_count; i++) {
@@ -275,6 +281,11 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 		return err_set(err, EUSERS, "%u %s connected, max_clients allows no more%s",
 			       s->clients, PLURAL(s->clients, "client is", "clients are"),
 			       kept > 0 ? " but of other domains" : "");
+	if (kept > 0 && s->clients + kept >= places_for_clients(s))
+		return err_set(err, EMFILE,
+			       "%u clients are connected, and the daemon has no descriptors left "
+			       "but for those of other domains",
+			       s->clients);
 	if (places_of_user(&s->connections, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "uid %u has %llu %s, max_clients_per_uid allows no more",

@@ -185,58 +185,112 @@ START_TEST(who_looks_has_descriptors_that_no_client_takes)
 }
 END_TEST
 
-START_TEST(silent_ones_leave_their_places_to_those_that_speak)
+/* Whether several users can connect to the rig that was started. */
+static bool users_differ(void)
 {
-	struct wire silent[FOR_CLIENTS], jobs[FOR_CLIENTS], late;
-	char byte;
-
-	start_with_places(FOR_CLIENTS + 1);
-	for (unsigned i = 0; i < ARRAY_SIZE(silent); i++)
-		ck_assert_int_eq(wire_connect(rig.socket, &silent[i]), 0);
-	rig_run(&rig);
-	/* Who speaks at last is not taken for one that does not. */
-	ck_assert_int_eq(wire_hello(&silent[0], "unit"), 0);
-	for (unsigned i = 1; i < ARRAY_SIZE(jobs); i++) {
-		ck_assert_int_eq(hello_as("unit", &jobs[i]), 0);
-		ck_assert_int_eq(recv(silent[i].fd, &byte, 1, MSG_DONTWAIT), 0);
+	if (geteuid() != 0) {
+		fprintf(stderr, "skipped: it takes several users\n");
+		return false;
 	}
-	ck_assert_int_eq(wire_receive(&silent[0]), 0);
-	ck_assert_int_eq(hello_as("unit", &late), -EMFILE);
-	wire_close(&late);
-	close_all(jobs + 1, ARRAY_SIZE(jobs) - 1);
-	leave_all_places(silent);
+	ck_assert_int_eq(chmod(rig.directory, 0755), 0);
+	ck_assert_int_eq(chmod(rig.socket, 0666), 0);
+	return true;
 }
-END_TEST
+
+#define NOBODY   65534u
+#define SOMEBODY 65533u
 
 /* SO_PEERCRED has the effective uid of when it connected. */
-static void connect_as_nobody(struct wire *ret)
+static void connect_as(uid_t uid, struct wire *ret)
 {
-	ck_assert_int_eq(seteuid(65534), 0);
+	ck_assert_int_eq(seteuid(uid), 0);
 	ck_assert_int_eq(wire_connect(rig.socket, ret), 0);
 	ck_assert_int_eq(seteuid(0), 0);
 }
+
+static bool is_closed(const struct wire *w)
+{
+	char byte;
+
+	return recv(w->fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+/* One of an operator, one of a user, and all others of another one, who keeps nobody out. */
+START_TEST(silent_ones_leave_their_places_to_those_that_speak)
+{
+	struct wire silent[FOR_CLIENTS], jobs[FOR_CLIENTS], late;
+
+	start_with_places(FOR_CLIENTS + 1);
+	if (users_differ()) {
+		connect_as(0, &silent[0]);
+		connect_as(SOMEBODY, &silent[1]);
+		for (unsigned i = 2; i < ARRAY_SIZE(silent); i++)
+			connect_as(NOBODY, &silent[i]);
+		rig_run(&rig);
+		/* Who speaks at last is not taken for one that does not. */
+		ck_assert_int_eq(wire_hello(&silent[2], "unit"), 0);
+		for (unsigned i = 3; i < FOR_CLIENTS - 1; i++) {
+			ck_assert_int_eq(hello_as("unit", &jobs[i]), 0);
+			ck_assert(is_closed(&silent[i]));
+		}
+		ck_assert_int_eq(wire_receive(&silent[2]), 0);
+		/* Both have one now, and the older goes first. */
+		ck_assert(!is_closed(&silent[1]));
+		ck_assert_int_eq(hello_as("unit", &jobs[1]), 0);
+		ck_assert(is_closed(&silent[1]));
+		ck_assert_int_eq(hello_as("unit", &jobs[FOR_CLIENTS - 1]), 0);
+		ck_assert(is_closed(&silent[FOR_CLIENTS - 1]));
+		ck_assert_int_eq(hello_as("unit", &late), -EMFILE);
+		wire_close(&late);
+		ck_assert_int_eq(wire_hello(&silent[0], HELLO_OPERATOR_NAME_SPACE), 0);
+		rig_run(&rig);
+		ck_assert_int_eq(wire_receive(&silent[0]), 0);
+		wire_close(&jobs[1]);
+		close_all(&jobs[3], ARRAY_SIZE(jobs) - 3);
+		close_all(silent, ARRAY_SIZE(silent));
+	}
+	rig_stop(&rig);
+}
+END_TEST
+
+/* Half of the places are shared out among domains, also where descriptors are what is short. */
+START_TEST(other_domains_are_sure_of_descriptors)
+{
+	const unsigned kept = FOR_CLIENTS / 4;
+	struct wire jobs[FOR_CLIENTS], late;
+
+	rig_domains = 2;
+	start_with_places(512);
+	for (unsigned i = 0; i < FOR_CLIENTS - kept; i++)
+		rig_client(&rig, &jobs[i]);
+	ck_assert_int_eq(hello_as("unit", &late), -EMFILE);
+	ck_assert_ptr_nonnull(strstr(late.reply.text, "but for those of other domains"));
+	wire_close(&late);
+	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &late), 0);
+	wire_bye(&late);
+	wire_bye(&jobs[0]);
+	rig_client(&rig, &jobs[0]);
+	close_all(jobs, FOR_CLIENTS - kept);
+	rig_stop(&rig);
+}
+END_TEST
 
 START_TEST(a_flood_of_silent_ones_keeps_nobody_from_looking)
 {
 	struct wire jobs[FOR_CLIENTS], flood[40], looks;
 	unsigned closed = 0;
-	char byte;
 
-	if (geteuid() != 0) {
-		fprintf(stderr, "skipped: it takes two users\n");
-		return;
-	}
 	take_all_places(jobs);
-	ck_assert_int_eq(chmod(rig.directory, 0755), 0);
-	ck_assert_int_eq(chmod(rig.socket, 0666), 0);
-	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
-		connect_as_nobody(&flood[i]);
-	ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks), 0);
-	for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
-		closed += recv(flood[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
-	ck_assert_uint_eq(closed, ARRAY_SIZE(flood) - 1);
-	wire_close(&looks);
-	close_all(flood, ARRAY_SIZE(flood));
+	if (users_differ()) {
+		for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
+			connect_as(NOBODY, &flood[i]);
+		ck_assert_int_eq(hello_as(HELLO_OPERATOR_NAME_SPACE, &looks), 0);
+		for (unsigned i = 0; i < ARRAY_SIZE(flood); i++)
+			closed += is_closed(&flood[i]);
+		ck_assert_uint_eq(closed, ARRAY_SIZE(flood) - 1);
+		wire_close(&looks);
+		close_all(flood, ARRAY_SIZE(flood));
+	}
 	leave_all_places(jobs);
 }
 END_TEST
@@ -283,6 +337,6 @@ UNIT_MAIN("daemon_places", beyond_max_clients_the_answer_says_so,
 	  connections_that_say_nothing_are_few_and_do_not_count,
 	  without_descriptors_the_answer_says_so_and_later_ones_get_in,
 	  who_looks_is_let_in_beyond_max_clients, who_looks_has_descriptors_that_no_client_takes,
-	  silent_ones_leave_their_places_to_those_that_speak,
+	  silent_ones_leave_their_places_to_those_that_speak, other_domains_are_sure_of_descriptors,
 	  a_flood_of_silent_ones_keeps_nobody_from_looking,
 	  beyond_the_descriptors_for_clients_the_answer_says_so)

@@ -80,6 +80,7 @@ static struct server_domain *rig_domain_of(void *ctx, uid_t uid, const char *nam
 }
 
 uint64_t rig_connections_max = 1024, rig_clients_max = 3;
+unsigned rig_domains = 1;
 
 void rig_start(struct rig *rig)
 {
@@ -103,8 +104,10 @@ void rig_start(struct rig *rig)
 	params.ctx = rig;
 	params.domain_of = rig_domain_of;
 	params.domains = rig->domains;
-	params.domain_count = 1;
+	params.domain_count = rig_domains;
+	rig->other = rig->domain;
 	rig->domains[0] = &rig->domain;
+	rig->domains[1] = &rig->other;
 	ck_assert_msg(server_create(&params, &rig->rendezvous, &rig->server, &err) == 0, "%s",
 		      err.text);
 }

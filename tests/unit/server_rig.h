@@ -23,7 +23,7 @@ struct rig {
 	char directory[LEFTOVERS_ROOM], socket[96];
 	struct rendezvous rendezvous;
 	struct segments segments;
-	struct server_domain domain, *domains[1];
+	struct server_domain domain, other, *domains[2]; /* nobody is of the other one */
 	struct loop_side side;
 	struct loop *loop;
 	struct server *server;
@@ -32,6 +32,7 @@ struct rig {
 };
 
 extern uint64_t rig_connections_max, rig_clients_max; /* of the server that is started next */
+extern unsigned rig_domains;
 void rig_start(struct rig *rig);
 void rig_stop(struct rig *rig);
 /* Some turns of the loop, none of which waits. */
