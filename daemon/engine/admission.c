@@ -36,8 +36,8 @@ static uint64_t dram_bytes(const struct engine *e, bool zoned)
 uint64_t admission_bytes(struct engine *e)
 {
 	uint64_t bytes = capacity_of(e, TIER_KIND_DRAM) + capacity_of(e, TIER_KIND_NVME);
-	uint64_t moves = largest_for_moves(e, &e->part[0].largest) +
-			 largest_for_moves(e, &e->part[1].largest);
+	struct largest rest = largest_of_part(e, false), zone = largest_of_part(e, true);
+	uint64_t moves = largest_for_moves(e, &rest) + largest_for_moves(e, &zone);
 
 	return bytes > moves ? bytes - moves : 0;
 }
@@ -65,15 +65,11 @@ uint64_t admission_dram_for_moves(const struct engine *e, bool zoned)
  * comes and goes there, or that could never come again. */
 static int admit_small(struct engine *e, uint64_t bytes, bool zoned, struct err *err)
 {
-	struct part *p = &e->part[zoned];
+	const struct part *p = &e->part[zoned];
 	uint64_t dram = dram_bytes(e, zoned), most = dram;
 
-	if (e->params.device_count > 1) {
-		if (p->small_bytes + admission_rounded(bytes) + p->largest.dram_bytes > dram &&
-		    p->largest.stale)
-			largest_recount(e);
-		most = dram - p->largest.dram_bytes;
-	}
+	if (e->params.device_count > 1)
+		most -= largest_of_part(e, zoned).dram_bytes;
 	if (p->small_bytes + admission_rounded(bytes) <= most)
 		return 0;
 	return err_set(err, ENOSPC,
@@ -102,10 +98,10 @@ static int admit_large(struct engine *e, uint64_t bytes, bool zoned, struct err 
 		(unsigned long long)bytes, (unsigned long long)dram, (unsigned long long)nvme);
 }
 
-/* What has to be on nvme of one part, at the worst, with `want` bytes more. */
-static uint64_t overflow(const struct engine *e, const struct part *p, bool zoned, uint64_t want)
+/* What has to be on nvme of one part, at the worst, with `want` bytes more and `l` in it. */
+static uint64_t overflow(const struct engine *e, bool zoned, uint64_t want, const struct largest *l)
 {
-	uint64_t all = p->committed_bytes + want + largest_for_moves(e, &p->largest);
+	uint64_t all = e->part[zoned].committed_bytes + want + largest_for_moves(e, l);
 	uint64_t dram = dram_bytes(e, zoned);
 
 	return all > dram ? all - dram : 0;
@@ -116,10 +112,10 @@ static uint64_t too_much(const struct engine *e, bool zoned, uint64_t want, uint
 {
 	bool large = admission_rounded(bytes) > admission_dram_for_moves(e, zoned);
 	uint64_t nvme = capacity_of(e, TIER_KIND_NVME), all;
-	struct part with = e->part[zoned];
+	struct largest with = largest_of_part(e, zoned), other = largest_of_part(e, !zoned);
 
-	largest_add(&with.largest, admission_rounded(bytes), large);
-	all = overflow(e, &with, zoned, want) + overflow(e, &e->part[!zoned], !zoned, 0);
+	largest_add(&with, admission_rounded(bytes), large);
+	all = overflow(e, zoned, want, &with) + overflow(e, !zoned, 0, &other);
 	return all > nvme ? all - nvme : 0;
 }
 
@@ -147,10 +143,6 @@ int admission_check(struct engine *e, const struct holder *h, const struct engin
 	if (rc < 0)
 		return rc;
 	excess = too_much(e, zoned, want, bytes);
-	if (excess > 0 && (e->part[0].largest.stale || e->part[1].largest.stale)) {
-		largest_recount(e);
-		excess = too_much(e, zoned, want, bytes);
-	}
 	if (excess == 0)
 		return 0;
 	return err_set(
@@ -161,22 +153,22 @@ int admission_check(struct engine *e, const struct holder *h, const struct engin
 		(unsigned long long)(committed + want > excess ? committed + want - excess : 0));
 }
 
-void admission_count(struct engine *e, const struct record *r, bool in)
+void admission_count(struct engine *e, uint32_t tensor, bool in)
 {
+	const struct record *r = &e->records[tensor];
 	uint64_t want = charge(e, r->class_, r->bytes);
 	uint64_t small = r->bytes < SMALL_BYTES ? admission_rounded(r->bytes) : 0;
 	struct part *p = &e->part[is_zoned(r)];
 	struct quota_charge c = charge_of(e, r->class_, r->bytes);
 
-	quota_admitted(&e->accounts[e->name_spaces[r->name_space].account], &c,
-		       (r->flags & RECORD_LARGE) != 0, in);
+	quota_admitted(account_of(e, tensor), &c, in);
 	e->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->committed_bytes += in ? want : (uint64_t)0 - want;
 	p->small_bytes += in ? small : (uint64_t)0 - small;
 	if (in)
-		largest_add(&p->largest, c.charged, (r->flags & RECORD_LARGE) != 0);
+		largest_enter(e, tensor);
 	else
-		largest_leave(&p->largest, c.charged);
+		largest_leave(e, tensor);
 	stat_add(STAT(e, tensors), in ? 1 : (uint64_t)0 - 1);
 	stat_set(STAT(e, committed_bytes), e->committed_bytes);
 	stat_set(STAT(e, admissible_bytes), admission_bytes(e));

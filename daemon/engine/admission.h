@@ -14,7 +14,7 @@ int admission_check(struct engine *e, const struct holder *h, const struct engin
 /* What a tensor of so many bytes counts. */
 uint64_t admission_rounded(uint64_t bytes);
 /* A tensor has come or gone. */
-void admission_count(struct engine *e, const struct record *r, bool in);
+void admission_count(struct engine *e, uint32_t tensor, bool in);
 uint64_t admission_bytes(struct engine *e);
 /* What of the zone, or of the rest of dram, is not taken for good by small tensors. */
 uint64_t admission_dram_for_moves(const struct engine *e, bool zoned);

@@ -11,6 +11,7 @@
 #include "daemon/engine/failed.h"
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/largest.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
 #include "daemon/engine/pins.h"
@@ -246,6 +247,7 @@ static void check_tensor(struct engine *e, struct sums *sums, uint32_t tensor)
 {
 	const struct record *r = record_of(e, tensor);
 
+	HOLDS(sums, LARGEST, largest_holds(e, tensor));
 	check_sources(e, sums, r);
 	check_front(e, sums, tensor, r);
 	add_record(e, sums, tensor, r);

@@ -37,6 +37,7 @@
 	X(RESERVED, "a running request owns what was reserved for it")                    \
 	X(QUOTA_USED, "what namespaces have of a pool, and moves, is what is used of it") \
 	X(QUOTA_LIMIT, "no namespace has more than its limit")                            \
+	X(LARGEST, "the largest tensors of a part of dram, and of an account, are known") \
 	X(LEAVING, "what cleans are to free is what reclaim counts on")                   \
 	X(PREFETCH, "what prefetches take is counted")                                    \
 	X(RESIDENT, "valid bytes of a tier are what is told of it")                       \

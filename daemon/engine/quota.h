@@ -29,7 +29,7 @@ struct account {
 	struct quota_share pool[ENGINE_DEVICES_MAX];
 	/* Admitted, as struct part has it; all of it, and what never leaves dram. */
 	uint64_t committed_bytes, small_bytes;
-	struct largest largest;
+	struct sizes sizes;
 	uint64_t nvme_shadow_bytes; /* of what it has of nvme: copies of fronts, which go first */
 	uint64_t asked_bytes;       /* used while one request is looked at */
 	bool seen;                  /* while one queue is looked at */
@@ -122,7 +122,7 @@ struct quota_charge {
 };
 int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
 		struct err *err);
-void quota_admitted(struct account *a, const struct quota_charge *c, bool large, bool in);
+void quota_admitted(struct account *a, const struct quota_charge *c, bool in);
 /* What dram has to hold of the account at least, beside `beside` bytes of it. */
 uint64_t quota_stays_in_dram(const struct engine *e, const struct account *a, uint64_t beside);
 /* What of dram tensors of the account could ever come and go in: beside its small ones. */

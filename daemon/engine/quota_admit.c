@@ -57,7 +57,7 @@ static int admit_together(const struct engine *e, const struct account *a,
 			  const struct quota_charge *c, bool large, struct err *err)
 {
 	uint64_t dram = 0, nvme = 0, moves;
-	struct largest largest = { 0 };
+	struct largest largest = largest_of_part(e, false); /* quota_admit(): there is no zone */
 	uint64_t all = bytes_of(e, TIER_KIND_DRAM), below = bytes_of(e, TIER_KIND_NVME);
 
 	for (unsigned i = 0; i < e->account_count; i++) {
@@ -67,7 +67,6 @@ static int admit_together(const struct engine *e, const struct account *a,
 		dram += needs_dram(e, b, b->committed_bytes + want,
 				   b->small_bytes + (b == a && c->small ? c->charged : 0));
 		nvme += needs_nvme(e, b, want);
-		largest_merge(&largest, &b->largest);
 	}
 	largest_add(&largest, c->charged, large);
 	largest.any_bytes = largest.dram_bytes; /* what never comes to dram is counted by its own */
@@ -112,18 +111,20 @@ static bool all_free(const struct engine *e)
 	return true;
 }
 
-static int admit(struct engine *e, const struct account *a, const struct quota_charge *c,
-		 struct err *err)
+int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
+		struct err *err)
 {
 	uint64_t dram = sure_dram(e, a), nvme = sure_nvme(e, a), had = a->committed_bytes;
 	uint64_t room = less(dram, a->small_bytes), sum, for_small;
 	bool large = !c->small && c->charged > room;
-	struct largest largest = a->largest;
+	struct largest largest = largest_of_account(e, a);
 	const char *both = nvme == 0 ? "dram.limit" : "dram.limit and nvme.limit";
 
+	if (!quotas_any(e) || e->zone != DEVICE_NONE || all_free(e))
+		return 0;
+	for_small = e->device_count == 1 ? dram : less(dram, largest.dram_bytes);
 	largest_add(&largest, c->charged, large);
 	sum = less(dram + nvme, largest_for_moves(e, &largest));
-	for_small = e->device_count == 1 ? dram : less(dram, a->largest.dram_bytes);
 	if (c->small && a->small_bytes + c->charged > for_small)
 		return over(e, a, "dram.limit (tensors below 4 KiB stay in dram)", c->charged,
 			    a->small_bytes, for_small, err);
@@ -135,33 +136,12 @@ static int admit(struct engine *e, const struct account *a, const struct quota_c
 	return admit_together(e, a, c, large, err);
 }
 
-int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
-		struct err *err)
-{
-	bool stale = false;
-	int rc;
-
-	if (!quotas_any(e) || e->zone != DEVICE_NONE || all_free(e))
-		return 0;
-	rc = admit(e, a, c, err);
-	for (unsigned i = 0; i < e->account_count; i++)
-		stale |= e->accounts[i].largest.stale;
-	if (rc == 0 || !stale)
-		return rc;
-	largest_recount(e);
-	return admit(e, a, c, err);
-}
-
-void quota_admitted(struct account *a, const struct quota_charge *c, bool large, bool in)
+void quota_admitted(struct account *a, const struct quota_charge *c, bool in)
 {
 	uint64_t small = c->small ? c->charged : 0;
 
 	a->committed_bytes += in ? c->want : (uint64_t)0 - c->want;
 	a->small_bytes += in ? small : (uint64_t)0 - small;
-	if (in)
-		largest_add(&a->largest, c->charged, large);
-	else
-		largest_leave(&a->largest, c->charged);
 }
 
 uint64_t quota_dram_for_moves(const struct engine *e, const struct account *a)

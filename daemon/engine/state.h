@@ -63,6 +63,17 @@ struct shadow_link {
 	uint32_t prev, next;
 };
 
+/* The sets in which a tensor stands by its size; see largest.h. */
+enum by_size { BY_SIZE_PART, BY_SIZE_ACCOUNT, BY_SIZES };
+struct size_link {
+	uint32_t up, left, right; /* 0: none */
+	uint8_t rank;
+};
+/* Of such a set: [1] of the tensors that are RECORD_LARGE, [0] of the others. */
+struct sizes {
+	uint32_t largest[2]; /* 0: none */
+};
+
 /* One a tensor, at records[index]. */
 struct record {
 	uint64_t bytes, version;
@@ -76,6 +87,7 @@ struct record {
 	uint32_t owner_prev,
 		owner_next; /* list of the holder's unnamed or the namespace's named ones */
 	struct shadow_link shadow[SHADOWS];
+	struct size_link size[BY_SIZES];
 	uint32_t owner; /* holder id (unnamed); namespace for names is `name_space` */
 	/* As many as all clients can have outstanding, which is more than 16 bits hold. */
 	uint32_t ready;   /* running requests that found it in place and wait for the rest */
@@ -340,18 +352,10 @@ struct hint {
 	uint8_t device, size;
 };
 
-/* The largest of some tensors, as admission counts them; see largest.h. */
-struct largest {
-	uint64_t any_bytes;
-	/* Of those that are not large: small ones leave the first room. */
-	uint64_t dram_bytes, second_dram_bytes;
-	bool stale; /* one of them went: count again before refusing anything */
-};
-
 /* What was admitted of those tensors that share a part of dram: [1] is that of the zone. */
 struct part {
 	uint64_t committed_bytes, small_bytes;
-	struct largest largest;
+	struct sizes sizes;
 };
 
 #define ENGINE_MAGIC 0x656e6769u

@@ -183,7 +183,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	publish_born(e, tensor, generation);
 	owner_link(e, tensor);
 	e->name_spaces[r->name_space].named_by++;
-	admission_count(e, r, true);
+	admission_count(e, tensor, true);
 	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 }
@@ -294,7 +294,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 	for (unsigned kind = 0; kind < TIER_KINDS; kind++)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
-	admission_count(e, r, false);
+	admission_count(e, tensor, false);
 	name_space_let_go(e, r->name_space);
 	publish_buried(e, tensor);
 	give_index(e, tensor);
