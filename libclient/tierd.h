@@ -485,8 +485,10 @@ TIERD_API int tierd_evict(struct tierd *t, const tierd_tensor *tensors, size_t n
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param to the caller's memory
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire();
- *         -EINTR a signal was handled while it waited: some bytes may have been copied
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire(), or
+ *         another process pins what a failed tierd_acquire_on() left and keeps the bytes from it
+ *         for more than a second; -EINTR a signal was handled while it waited: some bytes may have
+ *         been copied
  * Units: bytes.
  * Ownership: `to` is the caller's and is written during the call only, also when it fails.
  * Threads: any. Blocks until done. Not atomic against writers of the same tensor.
@@ -500,8 +502,9 @@ TIERD_API int tierd_copy_out(struct tierd *t, tierd_tensor tensor, uint64_t offs
  *
  * @param offset bytes from the tensor's start; offset + bytes must not exceed its size
  * @param from the caller's memory, read only during the call
- * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_acquire(): what
- *         was written before the failing megabyte stays written; -ENOSPC no room on nvme,
+ * @return 0; -EINVAL the range leaves the tensor; -ESTALE destroyed; -EIO as tierd_copy_out(): what
+ *         was written before the failing megabyte stays written; -EBUSY another process pins it to
+ *         overwrite all of it, and has not begun within a second; -ENOSPC no room on nvme,
  *         -EDQUOT nor within its namespace's limit of it; -EINTR a
  *         signal was handled while it waited; likewise
  * Units: bytes.

@@ -4,6 +4,7 @@
  * client's window, without moving anything.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/engine/deferred.h"
@@ -12,8 +13,14 @@
 #include "daemon/engine/blocks.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
+#include "daemon/engine/tensor.h"
+
+/* Acquires wait for others' pins until their deadline, and flushes do not. A copy has no deadline,
+ * and the client whose pin is in its way may be stopped: it waits as long as most would be done. */
+#define PATIENCE_NS NS_PER_S
 
 /* What has no home but dram, or finds no hole on nvme, is brought to dram for the asker, who then
  * copies under a pin. */
@@ -93,25 +100,34 @@ static bool read_below(struct engine *e, struct request *q, uint32_t tensor)
 	return true;
 }
 
+/* What the steps below return: whether pins are in its way. */
+enum { GOES_ON, WAITS_FOR_PINS };
+
 /* The client copies under a pin. It could not pin a front that nobody has filled: what it wants is
  * below. */
-static void leave_to_pin(struct engine *e, struct request *q, uint32_t tensor)
+static int leave_to_pin(struct engine *e, struct request *q, uint32_t tensor)
 {
 	if (front_settle(e, tensor))
 		request_finish(e, q, -EAGAIN, "the tensor is resident now");
 	else if (!q->in && read_below(e, q, tensor))
-		return;
-	else if (acquire_drop_unfilled(e, q, tensor) == 0)
+		return GOES_ON;
+	else if (acquire_drop_unfilled(e, q, tensor) < 0)
+		return WAITS_FOR_PINS;
+	else
 		request_wake(e, q);
+	return GOES_ON;
 }
 
-static void wait_for_move(struct engine *e, struct request *q, struct item *item,
-			  const struct move *m)
+static int wait_for_move(struct engine *e, struct request *q, struct item *item,
+			 const struct move *m)
 {
-	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor))
+	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor)) {
 		request_finish(e, q, -EIO, m->cause);
-	else if (!list_linked(&item->link))
+		return GOES_ON;
+	}
+	if (!list_linked(&item->link))
 		item_wait(e, item);
+	return move_failed(m) ? WAITS_FOR_PINS : GOES_ON;
 }
 
 /* FAILED, and nothing is on its way there or below. */
@@ -128,65 +144,35 @@ static bool is_lost(const struct engine *e, const struct record *r)
 	       (lost_front(e, r) && (r->sources & ~front_source(e, r)) == 0);
 }
 
-/* Acquires wait for the pins until their deadline; a copy has none. */
-static void copy_past_failed(struct engine *e, struct request *q, struct item *item)
+static int copy_past_failed(struct engine *e, struct request *q, struct item *item)
 {
 	const struct record *r = record_of(e, item->tensor);
 
 	front_settle(e, item->tensor); /* its writer may have said so before he was stopped */
-	if (is_lost(e, r))
+	if (is_lost(e, r)) {
 		request_finish(e, q, lost_text(e, item->tensor, q->cause, sizeof(q->cause)),
 			       q->cause);
-	else if (read_below(e, q, item->tensor))
-		return;
-	else if (r->move != 0)
-		wait_for_move(e, q, item, move_get(e, r->move));
-	else
-		request_poll(e, q);
+		return GOES_ON;
+	}
+	if (read_below(e, q, item->tensor))
+		return GOES_ON;
+	if (r->move != 0)
+		return wait_for_move(e, q, item, move_get(e, r->move));
+	request_poll(e, q);
+	return WAITS_FOR_PINS;
 }
 
-void copy_step(struct engine *e, struct request *q)
+/* It stands in no mapped tier, and nothing moves it. */
+static void copy_absent(struct engine *e, struct request *q, struct record *r)
 {
-	struct item *item = &q->items[0];
-	struct record *r;
 	int rc = 0;
 
-	q->polling = false;
-	if (!handle_live(e, item->tensor, item->generation)) {
-		request_stale(e, q);
-		return;
-	}
-	r = record_of(e, item->tensor);
-	if (q->next == q->bytes) {
-		/* Before a move that somebody else has begun since: who writes after it, under a
-		 * pin, must not be answered first. */
-		request_finish(e, q, 0, "");
-		return;
-	}
-	if (!q->in && rests_failed(e, r, item->tensor)) {
-		copy_past_failed(e, q, item);
-		return;
-	}
-	if (r->move != 0) {
-		wait_for_move(e, q, item, move_get(e, r->move));
-		return;
-	}
-	if (lost_front(e, r))
-		rc = lost_wait(e, q, item->tensor);
-	else if ((r->flags & RECORD_LOST) != 0 && r->front == DEVICE_NONE)
-		rc = lost_text(e, item->tensor, q->cause, sizeof(q->cause));
-	if (rc == -EIO)
-		request_finish(e, q, rc, q->cause);
-	if (rc < 0)
-		return;
-	if (r->front != DEVICE_NONE) {
-		leave_to_pin(e, q, item->tensor);
-	} else if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
+	if (!q->in && (r->sources & SOURCE_ZERO) != 0) {
 		memset(q->window, 0, q->bytes);
 		request_finish(e, q, 0, "");
 	} else if (goes_by_blocks(e, q, r)) {
 		if (q->in)
-			rc = make_map(e, item->tensor);
+			rc = make_map(e, q->items[0].tensor);
 		if (rc == 0)
 			rc = next_block(e, q);
 		if (rc == -ENOSPC && !(r->flags & RECORD_LARGE))
@@ -196,6 +182,88 @@ void copy_step(struct engine *e, struct request *q)
 	} else {
 		become_acquire(e, q);
 	}
+}
+
+static int advance(struct engine *e, struct request *q)
+{
+	struct item *item = &q->items[0];
+	struct record *r = record_of(e, item->tensor);
+	int rc = 0;
+
+	if (!q->in && rests_failed(e, r, item->tensor))
+		return copy_past_failed(e, q, item);
+	if (r->move != 0)
+		return wait_for_move(e, q, item, move_get(e, r->move));
+	if (lost_front(e, r))
+		rc = lost_wait(e, q, item->tensor);
+	else if ((r->flags & RECORD_LOST) != 0 && r->front == DEVICE_NONE)
+		rc = lost_text(e, item->tensor, q->cause, sizeof(q->cause));
+	if (rc == -EBUSY)
+		return WAITS_FOR_PINS;
+	if (rc < 0)
+		request_finish(e, q, rc, q->cause);
+	else if (r->front != DEVICE_NONE)
+		return leave_to_pin(e, q, item->tensor);
+	else
+		copy_absent(e, q, r);
+	return GOES_ON;
+}
+
+void copy_step(struct engine *e, struct request *q)
+{
+	const struct item *item = &q->items[0];
+	uint64_t until_ns = q->deadline_ns;
+
+	q->polling = false;
+	q->deadline_ns = ENGINE_NEVER;
+	if (!handle_live(e, item->tensor, item->generation)) {
+		request_stale(e, q);
+	} else if (q->next == q->bytes) {
+		/* Before a move that somebody else has begun since: who writes after it, under a
+		 * pin, must not be answered first. */
+		request_finish(e, q, 0, "");
+	} else if (advance(e, q) == WAITS_FOR_PINS) {
+		q->deadline_ns = MIN(until_ns, e->now_ns + PATIENCE_NS);
+		e->next_deadline_ns = MIN(e->next_deadline_ns, q->deadline_ns);
+	}
+}
+
+/* What keeps the tensor from it, and whose pins keep that. */
+static int expired_cause(struct engine *e, uint32_t tensor, char *text, size_t room)
+{
+	const struct record *r = record_of(e, tensor);
+	char name[TENSOR_TEXT_BYTES];
+
+	if (lost_front(e, r) || (r->flags & RECORD_LOST) != 0)
+		return lost_text(e, tensor, text, room);
+	if (r->move != 0 && move_failed(move_get(e, r->move))) {
+		snprintf(text, room, "%s", move_get(e, r->move)->cause);
+		return -EIO;
+	}
+	snprintf(text, room, "%s is being overwritten", tensor_text(e, tensor, name));
+	return -EBUSY;
+}
+
+void copy_expire(struct engine *e, struct request *q)
+{
+	const struct item *item = &q->items[0];
+	char cause[192], text[256];
+	struct pins pins;
+	int rc;
+
+	if (!handle_live(e, item->tensor, item->generation)) {
+		request_stale(e, q);
+		return;
+	}
+	pins_scan(e, item->tensor, q->holder, &pins);
+	if (pins.foreign_pid == 0) { /* just gone, or its own */
+		q->deadline_ns = ENGINE_NEVER;
+		request_wake(e, q);
+		return;
+	}
+	rc = expired_cause(e, item->tensor, cause, sizeof(cause));
+	snprintf(text, sizeof(text), "%s; process %d pins it", cause, pins.foreign_pid);
+	request_finish(e, q, rc, text);
 }
 
 void engine_copy(struct engine *e, struct holder *h, uint32_t id, struct wire_handle t, bool in,

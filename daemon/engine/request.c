@@ -424,9 +424,14 @@ static void put_trouble(const struct engine *e, const struct request *q, char *t
 
 static void expire(struct engine *e, struct request *q)
 {
-	int pid = q->kind == REQUEST_ACQUIRE ? acquire_blocker(e, q) : 0;
 	char text[320], trouble[256] = "";
+	int pid;
 
+	if (q->kind == REQUEST_COPY) {
+		copy_expire(e, q);
+		return;
+	}
+	pid = acquire_blocker(e, q);
 	if (pid > 0) {
 		snprintf(text, sizeof(text), "pinned at another place by process %d", pid);
 		request_finish(e, q, -EBUSY, text);

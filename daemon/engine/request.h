@@ -69,6 +69,8 @@ bool acquire_may_fill(struct engine *e, uint32_t tensor);
  * below can be read. 0, or -EBUSY while it is pinned: looked at again by poll. */
 int acquire_drop_unfilled(struct engine *e, struct request *request, uint32_t tensor);
 void copy_step(struct engine *e, struct request *request);
+/* It has waited for others' pins for long enough (copy.c). */
+void copy_expire(struct engine *e, struct request *request);
 void flush_step(struct engine *e, struct request *request);
 
 struct request *request_new(struct engine *e, struct holder *h, uint32_t id, enum request_kind kind,

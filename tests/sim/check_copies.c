@@ -381,6 +381,92 @@ START_TEST(a_failed_fill_stays_until_what_is_below_was_read)
 }
 END_TEST
 
+/* ---- who is in the way was stopped ---- */
+
+#define PATIENCE_MS 1000
+
+/* Client 2's request 2 waits for its time and no longer, and says why. */
+static void ck_ends(struct rig *r, int result, const char *why)
+{
+	ck_assert_int_eq(rig_wait(r, 2, 2, PATIENCE_MS - 5), RIG_UNANSWERED);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 10), result);
+	ck_assert_msg(strstr(r->client[2].text[2], why) != NULL, "%s", r->client[2].text[2]);
+}
+
+static void copy_into_failed(bool stored)
+{
+	static char new[RIG_FILLED], got[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = create_failed(r, stored);
+
+	memset(new, 'n', sizeof(new));
+	rig_copy(r, 2, 2, t, true, sizeof(new), new);
+	ck_ends(r, -EIO, "; process 101 pins it");
+	rig_copy(r, 2, 3, t, false, sizeof(got), got);
+	ck_assert_int_eq(rig_wait(r, 2, 3, 100), 0);
+	ck_all(got, 'o', sizeof(got)); /* nothing of it was written */
+	rig_copy(r, 2, 2, t, true, sizeof(new), new);
+	ck_assert_int_eq(rig_wait(r, 2, 2, PATIENCE_MS / 2), RIG_UNANSWERED);
+	let_go(r, t);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 100), stored ? 0 : -EAGAIN);
+	rig_close(r);
+}
+
+START_TEST(who_writes_below_a_failed_fill_is_told_that_it_stays_pinned)
+{
+	copy_into_failed(false);
+	copy_into_failed(true);
+}
+END_TEST
+
+static void copy_into_unfilled(bool stored)
+{
+	static char new[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = stored ? create_on_nvme(r) : rig_create(r, 0, RIG_FILLED);
+
+	rig_acquire(r, 0, 1, t, 0, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	ck_assert_ptr_nonnull(rig_try(r, 0, t, 0, ACCESS_WRITE));
+	rig_copy(r, 2, 2, t, true, sizeof(new), new);
+	ck_ends(r, -EBUSY, "is being overwritten; process 100 pins it");
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	rig_close(r);
+}
+
+START_TEST(who_writes_below_an_unfilled_front_is_told_that_it_stays_pinned)
+{
+	copy_into_unfilled(false);
+	copy_into_unfilled(true);
+}
+END_TEST
+
+/* Its bytes stand on another GPU alone. */
+START_TEST(who_reads_what_a_failed_fill_keeps_from_him_is_told_so)
+{
+	static char got[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 2, .nvme = 2 });
+	struct wire_handle t = rig_create(r, 2, RIG_FILLED);
+
+	memset(rig_pin(r, 2, t, 1, ACCESS_WRITE), 'o', RIG_FILLED);
+	rig_unpin(r, 2, t, ACCESS_WRITE);
+	rig_acquire_on(r, 0, 1, &t, 1, 0, ACCESS_READ);
+	ck_assert(r->client[0].answered[1]);
+	ck_assert_ptr_nonnull(rig_try(r, 0, t, 0, ACCESS_READ));
+	r->world.fail_mapped_permille = 1000;
+	rig_settle(r, 0);
+	r->world.fail_mapped_permille = 0;
+	ck_assert_int_eq(word0_state(rig_word0(r, t)), STATE_FAILED);
+	rig_copy(r, 2, 2, t, false, sizeof(got), got);
+	ck_ends(r, -EIO, "injected 5; process 100 pins it");
+	rig_unpin(r, 0, t, ACCESS_READ);
+	rig_settle(r, 5);
+	rig_copy(r, 2, 2, t, false, sizeof(got), got);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 100), -EAGAIN);
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_of_an_unfilled_front_comes_to_an_end,
 	  a_writer_who_is_stopped_leaves_the_old_bytes_to_copies,
@@ -392,4 +478,7 @@ UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_copy_that_is_cancelled_meanwhile_leaves_its_window_alone,
 	  a_gpu_that_is_lost_meanwhile_takes_the_front_alone,
 	  a_failed_fill_leaves_the_bytes_to_copies_however_long_it_is_pinned,
-	  a_failed_fill_stays_until_what_is_below_was_read)
+	  a_failed_fill_stays_until_what_is_below_was_read,
+	  who_writes_below_a_failed_fill_is_told_that_it_stays_pinned,
+	  who_writes_below_an_unfilled_front_is_told_that_it_stays_pinned,
+	  who_reads_what_a_failed_fill_keeps_from_him_is_told_so)

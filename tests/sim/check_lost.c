@@ -305,6 +305,28 @@ START_TEST(a_copy_beside_a_writer_who_may_revive_it_waits)
 }
 END_TEST
 
+/* And who that is may have been stopped. */
+START_TEST(who_writes_below_a_lost_front_is_told_that_it_stays_pinned)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = written(r, HOST, 's');
+	char new[WORLD_BLOCK] = "";
+
+	rig_pin(r, 1, t, 0, ACCESS_READ);
+	lose(r);
+	rig_copy(r, 0, 3, t, true, sizeof(new), new);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 995), RIG_UNANSWERED);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 10), -EIO);
+	ck_assert_str_eq(r->client[0].text[3],
+			 "tensor 1:1: it is pinned on hbm0, which was lost; process 101 pins it");
+	rig_copy(r, 0, 3, t, true, sizeof(new), new);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 500), RIG_UNANSWERED);
+	rig_unpin(r, 1, t, ACCESS_READ);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 500), -EAGAIN); /* dram has it */
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  whoever_overwrites_all_of_it_revives_a_lost_tensor,
 	  a_place_that_is_lost_is_told_and_others_go_on,
@@ -314,4 +336,5 @@ UNIT_MAIN("lost", what_stood_elsewhere_too_survives_and_the_rest_is_named,
 	  a_copy_reads_what_is_below_a_lost_front,
 	  a_copy_below_a_lost_front_ends_with_what_its_writer_says,
 	  a_move_from_a_lost_gpu_is_made_from_elsewhere_or_says_what_is_lost,
-	  a_lost_gpu_has_no_memory, a_copy_beside_a_writer_who_may_revive_it_waits)
+	  a_lost_gpu_has_no_memory, a_copy_beside_a_writer_who_may_revive_it_waits,
+	  who_writes_below_a_lost_front_is_told_that_it_stays_pinned)
