@@ -15,6 +15,7 @@
 #include "daemon/engine/holder.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/name_space.h"
 #include "daemon/engine/piece.h"
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/quota.h"
@@ -222,6 +223,8 @@ int engine_create(const struct engine_params *params, struct engine **ret, struc
 		rc = open_rows(e, err);
 	if (rc == 0)
 		rc = namemap_create(params->tensors, &e->names, err);
+	if (rc == 0)
+		rc = name_spaces_open(e, err);
 	if (rc < 0) {
 		engine_destroy(e);
 		return rc;
@@ -291,7 +294,7 @@ void engine_destroy(struct engine *e)
 	heap_free(e->maps);
 	heap_free(e->moves_by_id);
 	heap_free(e->holder_table);
-	heap_free(e->name_spaces);
+	name_spaces_close(e);
 	quotas_close(e);
 	heap_free(e->doomed);
 	heap_free(e->backoff);

@@ -8,6 +8,7 @@
 #include "daemon/engine/fence.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/name_space.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
@@ -47,16 +48,16 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 
 	if (name_bytes == 0 || name_bytes > PROTOCOL_NAME_MAX)
 		return err_set(err, EINVAL, "a namespace has 1 to %u bytes", PROTOCOL_NAME_MAX);
-	rc = name_space_get(e, name_space, name_bytes, &ns);
-	if (rc < 0)
-		return err_set(err, -rc, "no room for another namespace");
 	h = heap_zeros(1, sizeof(*h));
 	if (h == NULL || take_id(e, &id) < 0) {
 		heap_free(h);
 		return err_set(err, ENOMEM, "no memory for a client");
 	}
-	if (e->name_spaces[ns].connections == 0 && e->name_spaces[ns].first == TENSOR_NONE)
-		e->name_spaces[ns].uid = tables->uid;
+	rc = name_space_enter(e, name_space, name_bytes, tables->uid, &ns);
+	if (rc < 0) {
+		heap_free(h);
+		return err_set(err, -rc, "no room for another namespace");
+	}
 	*h = (struct holder){ .magic = HOLDER_MAGIC,
 			      .id = id,
 			      .pins = tables->pins,
@@ -74,8 +75,6 @@ int engine_holder_add(struct engine *e, const char *name_space, size_t name_byte
 	list_init(&h->granted);
 	list_push_back(&e->holders, &h->link);
 	e->holder_table[id] = h;
-	e->name_spaces[ns].connections++;
-	e->name_spaces[ns].named_by++;
 	h->steps = e->name_spaces[ns].steps;
 	*ret = h;
 	return 0;
@@ -107,8 +106,6 @@ void engine_holder_stop(struct engine *e, struct holder *h)
 
 void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 {
-	struct name_space *ns;
-
 	ASSERT_OBJ(h, HOLDER_MAGIC);
 	ASSERT(!h->dead);
 	e->now_ns = now_ns;
@@ -120,12 +117,8 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	h->end = ++e->ends_ever;
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
-	tensor_destroy_some(e, &h->first);
-	ns = &e->name_spaces[h->name_space];
-	ASSERT(ns->connections > 0);
-	/* An empty one has nothing to linger for: names of namespaces are a client's to invent. */
-	if (--ns->connections == 0)
-		ns->expires_ns = now_ns + (ns->first == TENSOR_NONE ? 0 : e->params.linger_ns);
+	tensor_destroy_some(e, &h->first, DESTROYS_A_TURN);
+	name_space_leave(e, h->name_space);
 	h->sweep = 1;
 	e->again = true;
 	requests_settle(e);
@@ -177,7 +170,7 @@ static void forget_hold(struct engine *e, const struct holder *h, uint32_t tenso
 static void bury_holder(struct engine *e, struct holder *h)
 {
 	list_remove(&h->link);
-	name_space_let_go(e, h->name_space);
+	name_space_put(e, h->name_space);
 	e->holder_table[h->id] = NULL;
 	e->params.hooks.holder_gone(e->params.hooks.ctx, h);
 	h->magic = 0;
@@ -193,7 +186,8 @@ uint64_t holders_turn(struct engine *e)
 		struct holder *h = list_entry(it, struct holder, link);
 		uint32_t end = MIN(e->index_high, h->sweep + SWEEP_SLOTS);
 
-		if (!tensor_destroy_some(e, &h->first)) {
+		tensor_destroy_some(e, &h->first, DESTROYS_A_TURN);
+		if (h->first != TENSOR_NONE) {
 			next = e->now_ns;
 			continue;
 		}

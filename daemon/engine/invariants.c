@@ -71,7 +71,7 @@ static void check_named(const struct engine *e, struct sums *sums)
 
 		HOLDS(sums, NAMED, ns->named_by <= sums->named);
 		HOLDS(sums, NAMED, ns->named_by >= ns->connections);
-		HOLDS(sums, NAMED, ns->named_by > 0 || !ns->ending);
+		HOLDS(sums, NAMED, ns->named_by > 0 || ns->first == TENSOR_NONE);
 		sums->named -= ns->named_by;
 	}
 	HOLDS(sums, NAMED, sums->named == 0);

@@ -167,8 +167,8 @@ struct name_space {
 	uint32_t uid;        /* of the client that made it */
 	uint32_t first;      /* named tensors */
 	uint32_t steps;      /* the most that one of its clients has made */
-	uint64_t expires_ns; /* 0: not lingering */
-	bool ending;         /* it has lingered, and its tensors go turn by turn */
+	struct list link;    /* of those that are free, linger or end; see name_space.c */
+	uint64_t expires_ns; /* lingering */
 	uint64_t end;        /* ending: the how manieth end; see holder */
 };
 
@@ -382,8 +382,11 @@ struct engine {
 	struct policy_slots policy_slots;
 
 	struct namemap *names;
-	struct name_space *name_spaces;
-	uint32_t name_space_count;
+	struct name_space *name_spaces; /* never move */
+	uint32_t name_space_count;      /* numbers ever used */
+	struct namemap *name_spaces_open;
+	/* The oldest first: those that linger by expires_ns, those that end by end. */
+	struct list name_spaces_free, name_spaces_lingering, name_spaces_ending;
 	uint64_t name_spaces_ever;
 	uint64_t ends_ever;       /* of clients, and of namespaces that have lingered */
 	struct account *accounts; /* quota.h; [0]: of whoever no row names */

@@ -12,6 +12,7 @@
 #include "daemon/engine/front.h"
 #include "daemon/engine/lost.h"
 #include "daemon/engine/move.h"
+#include "daemon/engine/name_space.h"
 #include "daemon/engine/pins.h"
 #include "daemon/engine/prefetch.h"
 #include "daemon/engine/publish.h"
@@ -20,8 +21,6 @@
 #include "daemon/engine/request.h"
 
 #define BYTES_MAX         (1ull << 47)
-#define NAME_SPACES_MAX   65535u
-#define DESTROYS_A_TURN   64u /* of one owner: some 50 us */
 #define DOOMED_A_TURN     64u /* looked at, by a scan of all clients' pins each */
 #define DOOMED_FIRST_NS   NS_PER_MS
 #define DOOMED_LONGEST_NS (100 * NS_PER_MS)
@@ -182,7 +181,7 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	d->check = check_word(tensor, generation, r);
 	publish_born(e, tensor, generation);
 	owner_link(e, tensor);
-	e->name_spaces[r->name_space].named_by++;
+	name_space_take(e, r->name_space);
 	admission_count(e, tensor, true);
 	memset((char *)e->slots + tensor * e->policy_slots.stride, 0, e->policy_slots.stride);
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
@@ -295,7 +294,7 @@ static bool bury(struct engine *e, uint32_t tensor)
 		replica_drop(e, tensor, kind);
 	policy_tell(e, tensor, POLICY_EVENT_FREED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 	admission_count(e, tensor, false);
-	name_space_let_go(e, r->name_space);
+	name_space_put(e, r->name_space);
 	publish_buried(e, tensor);
 	give_index(e, tensor);
 	return true;
@@ -345,11 +344,13 @@ int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire
 	return rc;
 }
 
-bool tensor_destroy_some(struct engine *e, uint32_t *first)
+unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, unsigned most)
 {
-	for (unsigned i = 0; i < DESTROYS_A_TURN && *first != TENSOR_NONE; i++)
+	unsigned n = 0;
+
+	for (; n < most && *first != TENSOR_NONE; n++)
 		destroy_one(e, *first);
-	return *first == TENSOR_NONE;
+	return n;
 }
 
 bool engine_ends(const struct engine *e, const struct holder *h)
@@ -362,13 +363,7 @@ bool engine_ends(const struct engine *e, const struct holder *h)
 		if (dead->first != TENSOR_NONE && dead->end <= h->waits_for_end)
 			return true;
 	}
-	for (uint32_t i = 0; i < e->name_space_count; i++) {
-		const struct name_space *ns = &e->name_spaces[i];
-
-		if (ns->ending && ns->end <= h->waits_for_end)
-			return true;
-	}
-	return false;
+	return name_spaces_end(e, h->waits_for_end);
 }
 
 uint64_t doomed_due(const struct engine *e)
@@ -395,101 +390,6 @@ static uint64_t doomed_turn(struct engine *e)
 	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
 	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
 	return doomed_due(e);
-}
-
-/* ---- namespaces ---- */
-
-static bool is_named(const struct name_space *ns, const char *name, size_t bytes)
-{
-	return ns->named_by > 0 && strlen(ns->name) == bytes && memcmp(ns->name, name, bytes) == 0;
-}
-
-/* Nobody finds half of what lingered too long: that goes turn by turn, beside a new one of the
- * name, which it must not take clients from when it is empty and only has its number yet. */
-static bool name_space_find(const struct engine *e, const char *name, size_t bytes, uint16_t *ret)
-{
-	bool found = false;
-
-	for (uint32_t i = 0; i < e->name_space_count; i++) {
-		const struct name_space *ns = &e->name_spaces[i];
-
-		if (!is_named(ns, name, bytes) || ns->ending)
-			continue;
-		*ret = (uint16_t)i;
-		found = true;
-		if (ns->connections > 0 || ns->first != TENSOR_NONE)
-			break;
-	}
-	return found;
-}
-
-int name_space_get(struct engine *e, const char *name, size_t bytes, uint16_t *ret)
-{
-	struct name_space *ns;
-	uint32_t count = e->name_space_count, free_slot = count;
-	bool another = true;
-
-	ASSERT(bytes > 0 && bytes <= PROTOCOL_NAME_MAX);
-	if (name_space_find(e, name, bytes, ret))
-		return 0;
-	for (uint32_t i = 0; i < count; i++) {
-		another &= !is_named(&e->name_spaces[i], name, bytes);
-		if (free_slot == count && e->name_spaces[i].named_by == 0)
-			free_slot = i;
-	}
-	if (free_slot == count) {
-		if (free_slot == NAME_SPACES_MAX)
-			return -EUSERS;
-		ns = heap_grow(e->name_spaces, free_slot + 1, sizeof(*ns));
-		if (ns == NULL)
-			return -ENOMEM;
-		e->name_spaces = ns;
-		e->name_space_count++;
-	}
-	ns = &e->name_spaces[free_slot];
-	*ns = (struct name_space){ .first = TENSOR_NONE };
-	memcpy(ns->name, name, bytes);
-	ns->account = quota_find(e, name, bytes);
-	/* Anything in the arenas may be somebody else's from now on. */
-	if (another)
-		e->shared_domain |= e->name_spaces_ever++ > 0;
-	*ret = (uint16_t)free_slot;
-	return 0;
-}
-
-void name_space_let_go(struct engine *e, uint16_t name_space)
-{
-	struct name_space *ns = &e->name_spaces[name_space];
-
-	ASSERT(ns->named_by > 0);
-	ns->named_by--;
-	/* All are looked through each turn: no more than there are, up to the last. */
-	while (e->name_space_count > 0 && e->name_spaces[e->name_space_count - 1].named_by == 0)
-		e->name_space_count--;
-}
-
-static uint64_t name_spaces_turn(struct engine *e)
-{
-	uint64_t next = ENGINE_NEVER;
-
-	for (uint32_t i = 0; i < e->name_space_count; i++) {
-		struct name_space *ns = &e->name_spaces[i];
-		bool began;
-
-		if (ns->named_by == 0 || ns->connections > 0)
-			continue;
-		if (e->now_ns < ns->expires_ns) {
-			next = MIN(next, ns->expires_ns);
-			continue;
-		}
-		began = !ns->ending;
-		ns->ending = !tensor_destroy_some(e, &ns->first);
-		if (ns->ending && began)
-			ns->end = ++e->ends_ever;
-		if (ns->ending)
-			next = e->now_ns;
-	}
-	return next;
 }
 
 uint64_t tensors_turn(struct engine *e)

@@ -237,9 +237,40 @@ START_TEST(empty_namespaces_do_not_pile_up)
 }
 END_TEST
 
+/* As many as go in a turn are not those of each. */
+START_TEST(namespaces_that_end_together_take_turns)
+{
+	static pin_slot pins[WORLD_TENSORS];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+
+	for (unsigned i = 0; i < MANY / 2; i++) {
+		char name[8];
+		struct holder *h;
+
+		snprintf(name, sizeof(name), "b%u", i);
+		h = join(r, name, pins);
+		create_some(r, h, 2, true, 0);
+		engine_holder_die(r->world.engine, h, r->world.now_ns);
+	}
+	world_turn(&r->world, NS_PER_MS);
+	ck_assert_uint_eq(r->world.stats->tensors, MANY);
+	for (unsigned left = MANY; left > 0;) {
+		unsigned now;
+
+		world_turn(&r->world, left == MANY ? NS_PER_S : 1);
+		now = (unsigned)r->world.stats->tensors;
+		ck_assert_uint_lt(now, left);
+		ck_assert_uint_le(left - now, 64);
+		left = now;
+	}
+	rig_close(r);
+}
+END_TEST
+
 UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  a_namespace_that_has_lingered_ends_as_a_whole,
 	  all_clients_of_a_name_meet_whatever_has_ended_before,
 	  what_is_destroyed_goes_though_more_and_more_is_destroyed,
 	  what_is_pinned_and_destroyed_is_looked_at_bit_by_bit,
-	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up)
+	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up,
+	  namespaces_that_end_together_take_turns)

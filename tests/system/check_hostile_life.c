@@ -181,6 +181,62 @@ START_TEST(silent_connections_and_slow_talkers_keep_nobody_out)
 }
 END_TEST
 
+/* Pinned, and destroyed. */
+static void keep_doomed(struct wire *w)
+{
+	struct wire_handle x;
+	struct cq_entry c;
+	struct sq_entry e = { .opcode = OP_ACQUIRE,
+			      .place = PROTOCOL_PLACE_HOST,
+			      .access = ACCESS_READ,
+			      .count = 1,
+			      .timeout_ns = -1 };
+
+	MUST(wire_create(w, NULL, KIB(4), &x) == 0, "create");
+	memcpy(wire_payload(w, 0), &x, sizeof(x));
+	e.index = x.index;
+	e.generation = x.generation;
+	MUST(wire_call(w, &e, &c) == 0, "acquire: %d", c.result);
+	atomic_store(wire_pin(w, x.index), PIN_ONE);
+	e.opcode = OP_DESTROY;
+	MUST(wire_call(w, &e, &c) == 0, "destroy: %d", c.result);
+	MUST(word0_flags(atomic_load(&wire_descriptor(w, x.index)->word0)) & FLAG_DOOMED,
+	     "it is not doomed");
+}
+
+/* Each namespace has a tensor to linger for, and stays as long as it can. */
+static void makes_up_names(struct system *unused, void *arg)
+{
+	uint64_t end_ns = hostile_end_ns();
+	struct wire pins, w;
+	unsigned n = 0;
+
+	domain_become(RED);
+	hostile_open(&pins);
+	keep_doomed(&pins);
+	for (; clock_now_ns() < end_ns; n++) {
+		struct wire_handle x;
+		char name[16];
+		int rc;
+
+		snprintf(name, sizeof(name), "made-up-%u", n);
+		rc = wire_open(s->socket, name, &w);
+		if (rc == 0) {
+			(void)wire_create(&w, "x", 0, &x);
+			wire_bye(&w);
+			wire_close(&w);
+		}
+	}
+	MUST(n > 10, "only %u names", n);
+	MUST(hostile_is_served(&pins), "it is not served any more");
+}
+
+START_TEST(names_that_are_made_up_are_in_nobodys_way)
+{
+	hostile_beside_a_neighbour(makes_up_names, false);
+}
+END_TEST
+
 /* A socket of red, spoken on by blue: who connected counts, and not who speaks. */
 static void speaks_for_another(struct system *unused, void *arg)
 {
@@ -241,5 +297,6 @@ END_TEST
 UNIT_MAIN("hostile_life", pins_that_are_held_for_ever_fill_their_own_domain,
 	  lies_in_a_pin_table_harm_their_domain_alone,
 	  fences_that_never_come_and_wild_values_hang_nobody, who_dies_anywhere_holds_no_lock,
-	  silent_connections_and_slow_talkers_keep_nobody_out, identity_is_of_who_connected,
+	  silent_connections_and_slow_talkers_keep_nobody_out,
+	  names_that_are_made_up_are_in_nobodys_way, identity_is_of_who_connected,
 	  the_path_cannot_be_squatted)
