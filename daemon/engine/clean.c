@@ -134,24 +134,28 @@ static void clean_give_target(struct engine *e, struct move *m)
 /* A write-back that failed is not tried again at once: the front stays, others are looked at. */
 static void clean_failed(struct engine *e, struct move *m)
 {
-	struct device *d = &e->devices[record_of(e, m->tensor)->front];
+	struct record *r = record_of(e, m->tensor);
+	struct device *d = &e->devices[r->front];
+	uint64_t before_ns = r->failed_ns;
 
 	request_backoff(e, m->tensor);
+	r->failed_ns = e->now_ns;
 	if (!m->drop_after)
 		return; /* a flush, which tells whoever asked for it */
 	d->clean_error = m->result;
-	d->clean_failed_ns = e->now_ns;
+	d->clean_failed_before_ns = MAX(d->clean_failed_before_ns, before_ns);
 	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
 }
 
 void move_clean_end(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
+	struct device *d = &e->devices[r->front];
 	char text[TENSOR_TEXT_BYTES];
 	struct pins pins;
 
 	if (m->drop_after) {
-		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
+		d->leaving_bytes -= replica_rounded(e, r->front, r->bytes);
 		share_of(e, m->tensor, r->front)->leaving_bytes -=
 			replica_rounded(e, r->front, r->bytes);
 	}
@@ -164,18 +168,21 @@ void move_clean_end(struct engine *e, struct move *m)
 			stat_add(STAT(e, cleans_void), 1);
 		return;
 	}
-	e->devices[r->front].clean_error = 0;
+	d->clean_error = 0;
+	d->clean_failed_before_ns = 0;
 	if (m->to_kind == TIER_KIND_DRAM) {
 		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;
 		source_add(e, m->tensor, SOURCE_DRAM);
-	} else if (map_set(e, r, m->to_map) < 0) {
+	} else if (map_set(e, r, m->to_map) == 0) {
+		source_add(e, m->tensor, SOURCE_NVME);
+	} else {
 		clean_give_target(e, m);
 		m->result = -ENOMEM;
 		snprintf(m->cause, sizeof(m->cause), "%.150s: no memory for its map of blocks",
 			 tensor_text(e, m->tensor, text));
 		clean_failed(e, m);
-	} else {
-		source_add(e, m->tensor, SOURCE_NVME);
+		return;
 	}
+	r->failed_ns = 0;
 }

@@ -414,7 +414,8 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal, struct quot
 static bool any_broken(const struct engine *e, uint8_t device)
 {
 	for (uint32_t i = 0; i < e->backoff_count; i++) {
-		const struct record *r = &e->records[e->backoff[i]];
+		uint64_t at = ((uint64_t)e->backoff_first + i) % e->params.tensors;
+		const struct record *r = &e->records[e->backoff[at].tensor];
 
 		if ((r->flags & RECORD_BACKOFF) != 0 && r->front == device)
 			return true;
@@ -429,14 +430,15 @@ const char *reclaim_trouble(const struct engine *e, uint8_t device)
 	return d->clean_error != 0 && any_broken(e, device) ? d->clean_cause : NULL;
 }
 
-/* Nobody can go because nothing below takes the bytes. Once it was tried again since somebody waits
- * for room, he is told the cause; before that he could be told of what a second has healed. */
+/* Nobody can go because nothing below takes the bytes. Once a tensor has failed again since
+ * somebody waits for room, he is told the cause; before that he could be told of what a second has
+ * healed. */
 static void give_up_if_broken(struct engine *e, struct request *q, uint8_t device)
 {
 	struct device *d = &e->devices[device];
 
-	if (reclaim_trouble(e, device) != NULL &&
-	    d->clean_failed_ns >= q->begin_ns + CLEAN_RETRY_NS)
+	if (reclaim_trouble(e, device) != NULL && d->clean_failed_before_ns != 0 &&
+	    d->clean_failed_before_ns >= q->begin_ns)
 		request_finish(e, q, d->clean_error, d->clean_cause);
 }
 

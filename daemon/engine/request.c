@@ -264,27 +264,42 @@ void requests_drop_holder(struct engine *e, struct holder *h)
 	}
 }
 
+static uint64_t backoff_due(const struct engine *e)
+{
+	return e->backoff_count == 0 ? ENGINE_NEVER : e->backoff[e->backoff_first].until_ns;
+}
+
 void request_backoff(struct engine *e, uint32_t tensor)
 {
 	struct record *r = record_of(e, tensor);
+	uint64_t until_ns = ALIGN_UP(e->now_ns + CLEAN_RETRY_NS, CLEAN_TICK_NS);
 
 	/* An index that is used again stands twice. Without room it is only tried again sooner. */
 	if ((r->flags & RECORD_BACKOFF) || e->backoff_count == e->params.tensors)
 		return;
-	if (e->backoff_count == 0)
-		e->backoff_at_ns = e->now_ns + CLEAN_RETRY_NS;
-	e->backoff[e->backoff_count++] = tensor;
+	e->backoff[((uint64_t)e->backoff_first + e->backoff_count) % e->params.tensors] =
+		(struct backoff){ until_ns, tensor, word0_generation(word0_of(e, tensor)) };
+	e->backoff_count++;
 	r->flags |= RECORD_BACKOFF;
 }
 
-/* All of them at once: after a while the device may be well again. */
+/* Each after a second of its own, in which the device may have become well again: one that fails
+ * again and again hurries nobody. All that is due within a tick is looked at together, since a look
+ * at what was denied may be long. */
 static void backoff_turn(struct engine *e)
 {
-	if (e->backoff_count == 0 || e->now_ns < e->backoff_at_ns)
+	if (e->now_ns < backoff_due(e))
 		return;
-	for (uint32_t i = 0; i < e->backoff_count; i++)
-		e->records[e->backoff[i]].flags &= (uint16_t)~RECORD_BACKOFF;
-	e->backoff_count = 0;
+	while (backoff_due(e) <= e->now_ns) {
+		const struct backoff *b = &e->backoff[e->backoff_first];
+
+		if (word0_generation(word0_of(e, b->tensor)) == b->generation)
+			e->records[b->tensor].flags &= (uint16_t)~RECORD_BACKOFF;
+		e->backoff_first = (e->backoff_first + 1) % e->params.tensors;
+		e->backoff_count--;
+	}
+	if (e->backoff_count == 0)
+		e->backoff_first = 0; /* pages of it that were not needed yet stay so */
 	reclaim_ask_all(e);
 	look_at_queues(e);
 }
@@ -501,7 +516,5 @@ uint64_t requests_turn(struct engine *e)
 	poll_pins(e);
 	requests_settle(e);
 	next = MIN(MIN(e->next_deadline_ns, e->poll_at_ns), excess_turn(e));
-	if (e->backoff_count > 0)
-		next = MIN(next, e->backoff_at_ns);
-	return next;
+	return MIN(next, backoff_due(e));
 }

@@ -22,7 +22,8 @@
 
 #define HOLD_NS        (100 * NS_PER_MS) /* design section 5, *Ask* */
 #define POLL_NS        NS_PER_MS         /* how often pins are looked at while somebody waits */
-#define CLEAN_RETRY_NS NS_PER_S          /* after a failed write-back of a tensor */
+#define CLEAN_RETRY_NS NS_PER_S          /* after a failed write-back of a tensor, */
+#define CLEAN_TICK_NS  (1u << 26)        /* and what is due within one of these together */
 #define SMALL_BYTES    4096u             /* below it a tensor never goes to nvme */
 #define PIECE_BYTES    MIB(4)            /* of a copy between mapped tiers */
 #define PIECES_MAPPED  4u                /* in flight a move, between mapped tiers */
@@ -46,7 +47,7 @@ enum record_flags {
 	RECORD_NAMED = 4,
 	RECORD_LARGE = 8,    /* larger than what dram has beside the small ones */
 	RECORD_SMALL = 16,   /* below SMALL_BYTES */
-	RECORD_BACKOFF = 32, /* the last write-back failed: see retry list */
+	RECORD_BACKOFF = 32, /* stands in the ring of those left alone */
 	RECORD_HINTED = 64,  /* prefetched, not used yet */
 	RECORD_SHADOW = 256, /* << enum shadow: stands on that list */
 	RECORD_LOST = 2048,  /* its bytes were on a lost device; its source says ZERO */
@@ -79,6 +80,7 @@ struct record {
 	uint64_t bytes, version;
 	uint64_t used_ns;       /* when a client acquired it last, or made it */
 	uint64_t hold_until_ns; /* the front is kept for hold_holder until then */
+	uint64_t failed_ns;     /* its last write-back failed then; 0: it did not */
 	uint32_t used_step;     /* likewise used_ns, of its namespace */
 	uint32_t hold_holder;
 	uint32_t hbm_node, dram_node; /* extents, EXTENT_NONE */
@@ -144,9 +146,10 @@ struct device {
 	struct list hints[HINT_SIZES];
 	uint64_t reclaim_at_ns; /* nothing was eligible: do not look again before */
 	uint64_t ask_all_at_ns; /* nor ask policies for all that they were denied */
-	/* Of write-backs for room: the last failure, 0 since the last success. */
+	/* Of write-backs for room, since the last success: the last failure, 0 if there was none;
+	 * and of those that had failed before, when, the latest; 0 if none had. */
 	int clean_error;
-	uint64_t clean_failed_ns;
+	uint64_t clean_failed_before_ns;
 	char clean_cause[192];
 	bool clean_refused;         /* since somebody began to look for room, for want of memory */
 	uint64_t compact_at_ns;     /* no window was found: do not look again before */
@@ -345,6 +348,12 @@ struct piece {
 
 enum direction { DIRECTION_UP, DIRECTION_DOWN, DIRECTIONS };
 
+/* Left alone since its write-back failed. */
+struct backoff {
+	uint64_t until_ns;
+	uint32_t tensor, generation;
+};
+
 struct hint {
 	struct list link;  /* device.hints[size] */
 	uint64_t sequence; /* arrival */
@@ -424,9 +433,8 @@ struct engine {
 	uint64_t doomed_at_ns, doomed_wait_ns;
 	struct list failed; /* moves: FAILED fronts that are pinned */
 	uint64_t failed_at_ns, failed_wait_ns;
-	uint32_t *backoff;
-	uint32_t backoff_count;
-	uint64_t backoff_at_ns;
+	struct backoff *backoff; /* a ring, the first due first */
+	uint32_t backoff_first, backoff_count;
 	uint32_t shadow_first[SHADOWS]; /* newest first */
 
 	uint64_t committed_bytes;

@@ -176,6 +176,58 @@ static struct wire_handle write_that_fails(struct rig *r, uint8_t place)
 	return t;
 }
 
+/* Client 1 has waited for long for half of dram, and client 0 lets go of what has to be written
+ * back for it, while nothing can be. */
+static void let_go_while_broken(struct rig *r, struct wire_handle t)
+{
+	r->world.fail_permille = 1000;
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	ck_assert_msg(rig_wait(r, 1, 1, 5) == RIG_UNANSWERED, "%s", r->client[1].text[1]);
+	ck_assert_uint_gt(r->world.failed, 0);
+}
+
+static struct wire_handle wait_for_long(struct rig *r, struct wire_handle *ret_pinned)
+{
+	struct wire_handle t = written(r, WORLD_DRAM / 2);
+
+	*ret_pinned = rig_create(r, 0, WORLD_DRAM / 2);
+	rig_pin(r, 0, *ret_pinned, HOST, ACCESS_READ);
+	rig_pin(r, 0, t, HOST, ACCESS_WRITE);
+	rig_acquire(r, 1, 1, rig_create(r, 1, WORLD_DRAM / 2), HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 2000), RIG_UNANSWERED);
+	return t;
+}
+
+START_TEST(who_has_waited_for_pins_is_not_told_of_a_write_back_that_failed_once)
+{
+	struct rig *r = rig_open((struct world_shape){ .nvme = 2 });
+	struct wire_handle pinned, t = wait_for_long(r, &pinned);
+
+	let_go_while_broken(r, t);
+	r->world.fail_permille = 0;
+	ck_assert_int_eq(rig_wait(r, 1, 1, 1100), 0);
+	rig_unpin(r, 0, pinned, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
+/* The other has failed nearly a second before. */
+START_TEST(each_write_back_that_failed_is_left_alone_for_a_second_of_its_own)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle pinned, t = wait_for_long(r, &pinned);
+
+	write_that_fails(r, 0);
+	ck_assert_int_eq(rig_wait(r, 1, 1, 985), RIG_UNANSWERED);
+	let_go_while_broken(r, t);
+	ck_assert_msg(rig_wait(r, 1, 1, 900) == RIG_UNANSWERED, "%s", r->client[1].text[1]);
+	r->world.fail_permille = 0;
+	ck_assert_int_eq(rig_wait(r, 1, 1, 200), 0);
+	rig_unpin(r, 0, pinned, ACCESS_READ);
+	rig_close(r);
+}
+END_TEST
+
 /* The one here was long ago and is gone, the one that is new stands at another GPU. */
 START_TEST(who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere)
 {
@@ -471,6 +523,8 @@ UNIT_MAIN("rules", who_dies_before_its_first_use_holds_nothing,
 	  a_write_back_that_failed_once_is_tried_again_before_anybody_is_told,
 	  who_comes_after_a_write_back_that_failed_waits_for_pins_as_ever,
 	  a_write_back_that_fails_again_is_told,
+	  who_has_waited_for_pins_is_not_told_of_a_write_back_that_failed_once,
+	  each_write_back_that_failed_is_left_alone_for_a_second_of_its_own,
 	  who_waits_for_pins_is_not_told_of_a_write_back_that_failed_elsewhere,
 	  a_hint_without_room_is_in_nobodys_way_but_those_that_need_as_much,
 	  a_hint_that_waits_goes_with_its_tensor, the_place_that_was_hinted_last_counts,
