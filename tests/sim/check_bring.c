@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "daemon/engine/state.h"
 #include "tests/sim/rig.h"
 #include "tests/sim/units.h"
 
@@ -250,7 +251,87 @@ START_TEST(a_batch_is_not_told_of_what_fails_elsewhere)
 }
 END_TEST
 
+/* Whether the client's batch stands in the queue of dram and its tensors come one by one. */
+static bool is_bringing(const struct full *f, unsigned client)
+{
+	struct engine *e = f->r->world.engine;
+	struct list *it;
+
+	for (uint8_t d = 0; d < e->device_count; d++)
+		list_for_each (it, &e->devices[d].queue) {
+			const struct request *q = list_entry(it, struct request, link);
+
+			if (q->brings && q->holder == f->r->client[client].holder)
+				return true;
+		}
+	return false;
+}
+
+static void step(struct full *f)
+{
+	if (!world_finish_one(&f->r->world))
+		world_turn(&f->r->world, NS_PER_MS);
+}
+
+/* b has nothing in dram, where it is guaranteed something, and two tensors on nvme; all else is
+ * full of what a has written. */
+static void fill_beside(struct full *f, struct wire_handle below[2])
+{
+	struct wire_handle above[2];
+
+	*f = (struct full){ .r = rig_open((struct world_shape){
+				    .nvme = 1, .quotas = guarantees, .quota_count = 2 }) };
+	for (unsigned i = 0; i < 2; i++)
+		below[i] = rig_create(f->r, 1, KIB(48));
+	rig_use(f->r, 1, below, 2, HOST, ACCESS_WRITE);
+	for (unsigned i = 0; i < 2; i++)
+		above[i] = rig_create(f->r, 1, KIB(48));
+	rig_use(f->r, 1, above, 2, HOST, ACCESS_WRITE);
+	for (unsigned pass = 0; pass < 2; pass++) {
+		while (create(f, KIB(64)))
+			;
+		for (unsigned i = 0; i < f->n; i++)
+			use(f, i, ACCESS_WRITE);
+		for (unsigned i = 0; pass == 0 && i < 2; i++)
+			rig_destroy(f->r, 1, above[i]);
+	}
+}
+
+/* Two could hold halves against each other. a has brought what it can, and waits for what somebody
+ * has pinned; of what is left b could bring half, if a's stayed, though it is within its guarantee:
+ * so a gives way, and b need not wait for the pin. */
+START_TEST(within_its_guarantee_a_batch_takes_the_turn_over)
+{
+	struct wire_handle below[2], batch[MANY], held[3];
+	struct full f;
+	unsigned i = 0;
+	size_t n;
+
+	fill_beside(&f, below);
+	for (size_t k = 0; k < ARRAY_SIZE(held); i++)
+		if (rig_stands_at(f.r, f.t[i], HOST)) {
+			rig_pin(f.r, 2, f.t[i], HOST, ACCESS_READ);
+			held[k++] = f.t[i];
+		}
+	n = batch_of(&f, batch);
+	rig_acquire_all(f.r, 0, 1, batch, n, HOST, ACCESS_READ, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(f.r, 0, 1, 3000), RIG_UNANSWERED);
+	ck_assert(is_bringing(&f, 0));
+	rig_acquire_all(f.r, 1, 1, below, 2, HOST, ACCESS_READ, ENGINE_NEVER);
+	for (i = 0; i < 3000 && is_bringing(&f, 0); i++)
+		step(&f);
+	ck_assert(!is_bringing(&f, 0));
+	ck_assert_int_eq(rig_wait(f.r, 1, 1, 3000), 0);
+	ck_assert(!f.r->client[0].answered[1]);
+	for (size_t k = 0; k < ARRAY_SIZE(held); k++)
+		rig_unpin(f.r, 2, held[k], ACCESS_READ);
+	ck_assert_int_eq(rig_wait(f.r, 0, 1, 3000), 0);
+	rig_close(f.r);
+}
+END_TEST
+
 UNIT_MAIN("bring", all_that_is_admitted_can_be_had, a_batch_as_large_as_dram_comes_one_by_one,
 	  a_batch_that_cannot_be_read_is_told,
 	  a_batch_that_cannot_be_read_is_told_though_it_is_pinned,
-	  a_batch_is_not_told_of_what_fails_elsewhere)
+	  a_batch_is_not_told_of_what_fails_elsewhere,
+	  within_its_guarantee_a_batch_takes_the_turn_over)
