@@ -257,7 +257,7 @@ static int item_join(struct engine *e, struct request *q, struct item *item, str
 	if (clean_goes_on(e, q, item->tensor, m))
 		return waits_for_pins(e, q);
 	if (move_failed(m) && deferred_plain_pin(q->holder, item->tensor)) {
-		snprintf(q->cause, sizeof(q->cause), "pinned by this client, but %.200s", m->cause);
+		snprintf(q->cause, sizeof(q->cause), "pinned by this client, but %s", m->cause);
 		return -EIO;
 	}
 	if (m->kind == MOVE_CLEAN)

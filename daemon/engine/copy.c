@@ -247,7 +247,7 @@ static int expired_cause(struct engine *e, uint32_t tensor, char *text, size_t r
 void copy_expire(struct engine *e, struct request *q)
 {
 	const struct item *item = &q->items[0];
-	char cause[192], text[256];
+	char cause[FAILURE_BYTES], text[FAILURE_BYTES + 64];
 	struct pins pins;
 	int rc;
 

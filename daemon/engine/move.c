@@ -483,7 +483,7 @@ static void name_failure(struct engine *e, struct move *m)
 	if (m->result >= 0 || m->tensor == TENSOR_NONE)
 		return;
 	memcpy(cause, m->cause, sizeof(cause));
-	snprintf(m->cause, sizeof(m->cause), "%s: %.110s", tensor_text(e, m->tensor, text), cause);
+	snprintf(m->cause, sizeof(m->cause), "%s: %.170s", tensor_text(e, m->tensor, text), cause);
 	log_warn(MOVE, "%s", m->cause);
 }
 

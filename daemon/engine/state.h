@@ -29,6 +29,7 @@
 #define PIECES_MAPPED  4u                /* in flight a move, between mapped tiers */
 #define PIECES_NVME    64u               /* likewise where nvme is one side */
 #define PICKS          64u               /* victims asked for at once */
+#define FAILURE_BYTES  256u              /* a sentence: tensor, device, what its xfer says */
 #define SWEEP_SLOTS    1024u             /* of a dead client's table, a turn: some 50 us */
 #define PREFETCH_SHARE 8u                /* prefetches in flight: 1/8 of the device */
 #define HINT_SIZES     32u               /* powers of two, from GRANULE */
@@ -150,7 +151,7 @@ struct device {
 	 * and of those that had failed before, when, the latest; 0 if none had. */
 	int clean_error;
 	uint64_t clean_failed_before_ns;
-	char clean_cause[192];
+	char clean_cause[FAILURE_BYTES];
 	bool clean_refused;         /* since somebody began to look for room, for want of memory */
 	uint64_t compact_at_ns;     /* no window was found: do not look again before */
 	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */
@@ -316,7 +317,7 @@ struct move {
 	struct piece *own;        /* that no want of memory takes away; NULL: in use */
 	struct list staging_link; /* waits for a staging slot */
 	int result;
-	char cause[192];
+	char cause[FAILURE_BYTES];
 	int failure;                      /* phase: what made the fill fail; `cause` says it */
 	struct list failed_link;          /* MOVE_FAILED: e->failed */
 	unsigned readers;                 /* MOVE_FAILED: copies that read what is below */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
@@ -168,6 +169,34 @@ START_TEST(a_write_that_fails_is_told_to_who_needs_room_and_loses_nothing)
 }
 END_TEST
 
+#define LONG_FOLDER "a-folder-whose-name-leaves-little-room-for-what-went-wrong"
+
+/* The cause stands at the end of the sentence. */
+START_TEST(a_long_path_does_not_hide_the_cause)
+{
+	char path[sizeof(s->nvme) + sizeof(LONG_FOLDER)];
+	struct tierd_spec spec = { .name = "a tensor whose name is as long as one is ever told",
+				   .ndim = 1,
+				   .shape = { MIB(1) } };
+
+	system_prepare(s, "tensors: 4Ki\n"
+			  "tiers:\n"
+			  "  dram: {size: 4MiB}\n"
+			  "  nvme: {paths: [{path: @NVME@/" LONG_FOLDER ", size: 32MiB}], "
+			  "block: 64KiB, fault: {write_error: 100%}}\n");
+	snprintf(path, sizeof(path), "%s/" LONG_FOLDER, s->nvme);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	system_launch(s);
+	ck_assert_int_eq(tierd_open(s->socket, ORACLE_NAME_SPACE, 0, &td), 0);
+	ck_assert_int_eq(tierd_create(td, &spec, 1, &tensors[0]), 0);
+	ck_assert_int_eq(write_one(0), 0);
+	ck_assert_int_eq(tierd_flush(td, &tensors[0], 1), -EIO);
+	error_names((const char *const[]){ spec.name, "nvme0", "from byte", "EIO", NULL });
+	ck_assert_int_eq(rmdir(path), 0);
+	stop();
+}
+END_TEST
+
 START_TEST(a_flush_that_fails_says_so)
 {
 	start(FAULTY("write_error: 100%"));
@@ -210,4 +239,5 @@ UNIT_MAIN("faults", a_read_that_fails_names_tensor_device_and_cause_and_loses_no
 	  bytes_that_differ_from_their_checksum_are_never_handed_out,
 	  a_full_device_is_told_to_who_needs_room_and_loses_nothing,
 	  a_write_that_fails_is_told_to_who_needs_room_and_loses_nothing,
-	  a_flush_that_fails_says_so, a_bad_device_never_gives_wrong_bytes)
+	  a_long_path_does_not_hide_the_cause, a_flush_that_fails_says_so,
+	  a_bad_device_never_gives_wrong_bytes)
