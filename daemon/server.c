@@ -283,9 +283,9 @@ static int caps_check(const struct server *s, const struct connection *c, bool l
 			       kept > 0 ? " but of other domains" : "");
 	if (kept > 0 && s->clients + kept >= places_for_clients(s))
 		return err_set(err, EMFILE,
-			       "%u clients are connected, and the daemon has no descriptors left "
-			       "but for those of other domains",
-			       s->clients);
+			       "%u %s connected, and the daemon has no descriptors left but for "
+			       "those of other domains",
+			       s->clients, PLURAL(s->clients, "client is", "clients are"));
 	if (places_of_user(&s->connections, c->uid) >= per_uid + more)
 		return err_set(err, EUSERS,
 			       "uid %u has %llu %s, max_clients_per_uid allows no more",
