@@ -17,6 +17,7 @@
 #include "daemon/engine/replica.h"
 #include "daemon/engine/request.h"
 #include "daemon/engine/tensor.h"
+#include "daemon/engine/trouble.h"
 
 /* Blocks for all of the tensor. Where nvme is full of copies of what stands above, those go. */
 static int take_map(struct engine *e, struct move *m)
@@ -135,27 +136,22 @@ static void clean_give_target(struct engine *e, struct move *m)
 static void clean_failed(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
-	struct device *d = &e->devices[r->front];
 	uint64_t before_ns = r->failed_ns;
 
 	request_backoff(e, m->tensor);
 	r->failed_ns = e->now_ns;
-	if (!m->drop_after)
-		return; /* a flush, which tells whoever asked for it */
-	d->clean_error = m->result;
-	d->clean_failed_before_ns = MAX(d->clean_failed_before_ns, before_ns);
-	snprintf(d->clean_cause, sizeof(d->clean_cause), "%s", m->cause);
+	if (m->drop_after) /* a flush tells whoever asked for it */
+		trouble_note(e, m, before_ns);
 }
 
 void move_clean_end(struct engine *e, struct move *m)
 {
 	struct record *r = record_of(e, m->tensor);
-	struct device *d = &e->devices[r->front];
 	char text[TENSOR_TEXT_BYTES];
 	struct pins pins;
 
 	if (m->drop_after) {
-		d->leaving_bytes -= replica_rounded(e, r->front, r->bytes);
+		e->devices[r->front].leaving_bytes -= replica_rounded(e, r->front, r->bytes);
 		share_of(e, m->tensor, r->front)->leaving_bytes -=
 			replica_rounded(e, r->front, r->bytes);
 	}
@@ -168,8 +164,7 @@ void move_clean_end(struct engine *e, struct move *m)
 			stat_add(STAT(e, cleans_void), 1);
 		return;
 	}
-	d->clean_error = 0;
-	d->clean_failed_before_ns = 0;
+	trouble_forget(e, m->tensor);
 	if (m->to_kind == TIER_KIND_DRAM) {
 		ASSERT(r->dram_node == EXTENT_NONE);
 		r->dram_node = m->to_node;

@@ -22,6 +22,7 @@ struct quota_share {
 	uint64_t leaving_bytes;   /* of them, those of running cleans that end in a drop */
 	uint64_t wanted_bytes;    /* that its moves from above would like, and its limit refused */
 	uint64_t excess_since_ns; /* excess.c: too much is pinned since then; 0: it is not */
+	struct clean_trouble trouble; /* of its own tensors */
 };
 
 struct account {

@@ -17,6 +17,7 @@
 #include "daemon/engine/request.h"
 #include "daemon/engine/slab_room.h"
 #include "daemon/engine/slabs.h"
+#include "daemon/engine/trouble.h"
 
 #define IDLE_RETRY_NS (10 * NS_PER_MS)
 
@@ -410,40 +411,9 @@ static bool reclaim(struct engine *e, uint8_t device, uint64_t goal, struct quot
 	return freed > 0 || begun || leaving(e, device, &demand) > 0;
 }
 
-/* Whether something stands there whose write-back has just failed. */
-static bool any_broken(const struct engine *e, uint8_t device)
-{
-	for (uint32_t i = 0; i < e->backoff_count; i++) {
-		uint64_t at = ((uint64_t)e->backoff_first + i) % e->params.tensors;
-		const struct record *r = &e->records[e->backoff[at].tensor];
-
-		if ((r->flags & RECORD_BACKOFF) != 0 && r->front == device)
-			return true;
-	}
-	return false;
-}
-
-const char *reclaim_trouble(const struct engine *e, uint8_t device)
-{
-	const struct device *d = &e->devices[device];
-
-	return d->clean_error != 0 && any_broken(e, device) ? d->clean_cause : NULL;
-}
-
-/* Nobody can go because nothing below takes the bytes. Once a tensor has failed again since
- * somebody waits for room, he is told the cause; before that he could be told of what a second has
- * healed. */
-static void give_up_if_broken(struct engine *e, struct request *q, uint8_t device)
-{
-	struct device *d = &e->devices[device];
-
-	if (reclaim_trouble(e, device) != NULL && d->clean_failed_before_ns != 0 &&
-	    d->clean_failed_before_ns >= q->begin_ns)
-		request_finish(e, q, d->clean_error, d->clean_cause);
-}
-
 /* Then only pins are in the way, or a device that fails. */
-static void nobody_went(struct engine *e, struct request *q, uint8_t device)
+static void nobody_went(struct engine *e, struct request *q, uint8_t device,
+			const struct quota_demand *demand)
 {
 	if (e->devices[device].clean_refused) {
 		request_finish(e, q, -ENOMEM, "no memory to write back what stands there");
@@ -452,15 +422,16 @@ static void nobody_went(struct engine *e, struct request *q, uint8_t device)
 	/* A brief look finds nothing else than the one before it that left nobody out. */
 	q->denied |= e->asked_fully;
 	e->judge |= e->asked_fully;
-	give_up_if_broken(e, q, device);
+	trouble_tell(e, q, device, demand);
 }
 
-static void asked_for(struct engine *e, struct request *q, uint8_t device, bool moving)
+static void asked_for(struct engine *e, struct request *q, uint8_t device,
+		      const struct quota_demand *demand, bool moving)
 {
 	if (moving)
 		q->denied = false;
 	else
-		nobody_went(e, q, device);
+		nobody_went(e, q, device, demand);
 }
 
 static uint64_t free_bytes(const struct device *d)
@@ -500,7 +471,7 @@ void reclaim_for(struct engine *e, struct request *q, uint8_t device, uint64_t b
 			 slab_room_trade(e, q, device) || reclaim_more(e, q, device);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand) || bring_one(e, q, device);
-	asked_for(e, q, device, moving);
+	asked_for(e, q, device, &demand, moving);
 }
 
 void reclaim_own(struct engine *e, struct request *q, const struct account *own, uint8_t device,
@@ -513,7 +484,7 @@ void reclaim_own(struct engine *e, struct request *q, const struct account *own,
 	moving = reclaim(e, device, bytes, demand);
 	if (!moving && device_kind(e, device) == TIER_KIND_DRAM)
 		moving = drop_wanted_shadow(e, q, device, &demand) || bring_one(e, q, device);
-	asked_for(e, q, device, moving);
+	asked_for(e, q, device, &demand, moving);
 }
 
 /* What would like to come down from above finds room, but no hole, and there is no other way down.

@@ -28,8 +28,6 @@ bool reclaim_more(struct engine *e, struct request *q, uint8_t device);
 /* nvme is full (`why` -ENOSPC), or what the tensor's namespace may have of it (-EDQUOT): copies of
  * what stands valid in a front go, `bytes` of them if there are. Returns what came free. */
 uint64_t reclaim_nvme(struct engine *e, uint32_t tensor, uint64_t bytes, int why);
-/* What keeps something there that failed to be written back a moment ago; NULL: nothing does. */
-const char *reclaim_trouble(const struct engine *e, uint8_t device);
 /* Pins are gone: whom policies were denied may be asked for again. */
 void reclaim_ask_all(struct engine *e);
 /* Above the high watermark, or when moves from above want room. */

@@ -22,6 +22,7 @@
 #include "daemon/engine/reclaim.h"
 #include "daemon/engine/replica.h"
 #include "daemon/engine/slabs.h"
+#include "daemon/engine/trouble.h"
 
 bool handle_live(const struct engine *e, uint32_t index, uint32_t generation)
 {
@@ -425,10 +426,10 @@ void requests_settle(struct engine *e)
 /* ---- time ---- */
 
 /* Why nobody could make room; "" where that is not known. */
-static void put_trouble(const struct engine *e, const struct request *q, char *text, size_t room)
+static void put_trouble(struct engine *e, struct request *q, char *text, size_t room)
 {
 	const char *memory = slabs_trouble(e, q->device);
-	const char *broken = memory == NULL ? reclaim_trouble(e, q->device) : NULL;
+	const char *broken = memory == NULL ? trouble_text(e, q) : NULL;
 
 	text[0] = '\0';
 	if (memory != NULL)
@@ -439,7 +440,7 @@ static void put_trouble(const struct engine *e, const struct request *q, char *t
 
 static void expire(struct engine *e, struct request *q)
 {
-	char text[320], trouble[256] = "";
+	char text[FAILURE_BYTES + 128], trouble[FAILURE_BYTES + 64] = "";
 	int pid;
 
 	if (q->kind == REQUEST_COPY) {

@@ -120,6 +120,14 @@ struct block_map {
 	struct block blocks[];
 };
 
+/* Of write-backs for room, since the last success: the last failure, 0 if there was none; and of
+ * those that had failed before, when, the latest; 0 if none had. */
+struct clean_trouble {
+	int error;
+	uint64_t failed_before_ns;
+	char cause[FAILURE_BYTES];
+};
+
 struct slabs; /* slabs.h */
 
 struct device {
@@ -147,11 +155,7 @@ struct device {
 	struct list hints[HINT_SIZES];
 	uint64_t reclaim_at_ns; /* nothing was eligible: do not look again before */
 	uint64_t ask_all_at_ns; /* nor ask policies for all that they were denied */
-	/* Of write-backs for room, since the last success: the last failure, 0 if there was none;
-	 * and of those that had failed before, when, the latest; 0 if none had. */
-	int clean_error;
-	uint64_t clean_failed_before_ns;
-	char clean_cause[FAILURE_BYTES];
+	struct clean_trouble trouble;
 	bool clean_refused;         /* since somebody began to look for room, for want of memory */
 	uint64_t compact_at_ns;     /* no window was found: do not look again before */
 	uint64_t wanted_hole_bytes; /* the largest of wanted_bytes, in one piece */

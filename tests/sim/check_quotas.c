@@ -84,6 +84,39 @@ START_TEST(at_the_limit_it_waits_for_its_own_pins_and_others_pass)
 }
 END_TEST
 
+/* Another's tensors fail again and again, and who waits for their room is told of that. */
+START_TEST(at_the_limit_it_is_not_told_of_others_write_backs)
+{
+	struct rig *r = open_rig(limited, 1);
+	struct wire_handle a[6], b[12], c;
+
+	create(r, 0, UNIT, a, 6);
+	create(r, 1, UNIT, b, 12);
+	create(r, 2, UNIT, &c, 1);
+	for (unsigned i = 0; i < 4; i++)
+		rig_pin(r, 0, a[i], GPU, ACCESS_WRITE);
+	for (unsigned i = 0; i < 12; i++)
+		rig_pin(r, 1, b[i], GPU, ACCESS_WRITE);
+	rig_acquire(r, 0, 2, a[4], GPU, ACCESS_READ, NEVER);
+	rig_let_go(r, 1, b, 12);
+	r->world.fail_result = -EIO;
+	r->world.fail_mapped_permille = 1000;
+	rig_acquire(r, 2, 2, c, GPU, ACCESS_READ, NEVER);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 1200), -EIO);
+	rig_acquire(r, 0, 3, a[5], GPU, ACCESS_READ, 20 * NS_PER_MS);
+	ck_assert_int_eq(rig_wait(r, 0, 3, 50), -ETIMEDOUT);
+	ck_assert_ptr_null(strstr(r->client[0].text[3], "written back"));
+	ck_assert_msg(rig_wait(r, 0, 2, 1200) == RIG_UNANSWERED, "%s", r->client[0].text[2]);
+	r->world.fail_mapped_permille = 0;
+	rig_unpin(r, 0, a[1], ACCESS_WRITE);
+	ck_assert_int_eq(rig_wait(r, 0, 2, 50), 0);
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 1)
+			rig_unpin(r, 0, a[i], ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 /* As it is without quotas: half of the GPU is free, in pieces that its own pins lie between. */
 START_TEST(whoever_has_left_holes_alone_by_its_pins_is_told)
 {
@@ -496,6 +529,7 @@ END_TEST
 
 UNIT_MAIN("quotas", at_the_limit_its_own_tensors_make_room,
 	  at_the_limit_it_waits_for_its_own_pins_and_others_pass,
+	  at_the_limit_it_is_not_told_of_others_write_backs,
 	  whoever_has_left_holes_alone_by_its_pins_is_told, a_hint_at_the_limit_brings_nothing,
 	  more_than_the_limit_is_refused_at_once, at_the_limit_below_it_stays_and_others_make_room,
 	  what_others_must_keep_in_dram_cannot_be_asked_for, who_is_full_to_both_limits_is_told,
