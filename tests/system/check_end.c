@@ -301,7 +301,7 @@ START_TEST(a_second_signal_does_not_wait_for_a_device)
 	fill(h, TIERD_HOST, 1);
 	begin_a_copy(h);
 	kill(s->pid, SIGINT);
-	ck_assert(system_log_waits(s, "transfers to come back", SYSTEM_STOP_MS));
+	ck_assert(system_log_waits(s, "waiting for 1 transfer to come back", SYSTEM_STOP_MS));
 	/* It goes on waiting. */
 	ck_assert_int_eq(waitpid(s->pid, &status, WNOHANG), 0);
 	kill(s->pid, SIGINT);
