@@ -191,6 +191,7 @@ static void open_lists(struct engine *e)
 		list_init(&e->lent[i]);
 	list_init(&e->failed);
 	e->next_deadline_ns = e->poll_at_ns = ENGINE_NEVER;
+	e->doomed_going = e->doomed_going_yet = ENGINE_NEVER;
 	e->free_first = TENSOR_NONE;
 	e->shadow_first[SHADOW_DRAM] = e->shadow_first[SHADOW_NVME] = TENSOR_NONE;
 	e->index_high = 1; /* index 0 is no tensor */

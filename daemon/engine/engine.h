@@ -140,8 +140,9 @@ struct engine_spec {
 	uint64_t flags; /* SPEC_* */
 	uint64_t shape[8];
 };
-/* Whether tensors of the dead, and of namespaces that have lingered, are going yet, some a turn: of
- * those that had ended when a create of this client was told -EAGAIN. */
+/* Whether tensors of the dead, of namespaces that have lingered, and that were destroyed, are going
+ * yet, some a turn, or when their moves have ended: of those that had ended when a create of this
+ * client was told -EAGAIN. What is pinned yet is not waited for. */
 bool engine_ends(const struct engine *e, const struct holder *h);
 /* These answer at once: 0 or -errno with the sentence in `err`. Create: -EAGAIN while there is no
  * room for it, but engine_ends(); others may end again and again, and that is not waited for. */

@@ -117,7 +117,7 @@ void engine_holder_die(struct engine *e, struct holder *h, uint64_t now_ns)
 	h->end = ++e->ends_ever;
 	list_remove(&h->link);
 	list_push_back(&e->tombstones, &h->link);
-	tensor_destroy_some(e, &h->first, DESTROYS_A_TURN);
+	tensor_destroy_some(e, &h->first, h->end, DESTROYS_A_TURN);
 	name_space_leave(e, h->name_space);
 	h->sweep = 1;
 	e->again = true;
@@ -186,7 +186,7 @@ uint64_t holders_turn(struct engine *e)
 		struct holder *h = list_entry(it, struct holder, link);
 		uint32_t end = MIN(e->index_high, h->sweep + SWEEP_SLOTS);
 
-		tensor_destroy_some(e, &h->first, DESTROYS_A_TURN);
+		tensor_destroy_some(e, &h->first, h->end, DESTROYS_A_TURN);
 		if (h->first != TENSOR_NONE) {
 			next = e->now_ns;
 			continue;

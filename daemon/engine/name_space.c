@@ -162,7 +162,7 @@ uint64_t name_spaces_turn(struct engine *e)
 	while (left > 0 && (it = list_pop_front(&e->name_spaces_ending)) != NULL) {
 		struct name_space *ns = list_entry(it, struct name_space, link);
 
-		left -= tensor_destroy_some(e, &ns->first, left);
+		left -= tensor_destroy_some(e, &ns->first, ns->end, left);
 		if (ns->first != TENSOR_NONE)
 			list_push_front(&e->name_spaces_ending, &ns->link);
 	}

@@ -208,6 +208,7 @@ struct holder {
 	uint32_t sweep;                      /* dead: next slot to take over */
 	uint64_t end;                        /* dead: the how manieth end, of e->ends_ever */
 	uint64_t waits_for_end; /* its create has no room before all ends up to it; 0: none waits */
+	uint64_t waits_for_round; /* likewise of looks at the doomed: pins may have ended */
 	void *user;
 	struct list requests;
 };
@@ -353,6 +354,11 @@ struct piece {
 
 enum direction { DIRECTION_UP, DIRECTION_DOWN, DIRECTIONS };
 
+struct doomed {
+	uint64_t end; /* its owner's, or its own: the how manieth, of e->ends_ever */
+	uint32_t tensor;
+};
+
 /* Left alone since its write-back failed. */
 struct backoff {
 	uint64_t until_ns;
@@ -402,7 +408,7 @@ struct engine {
 	/* The oldest first: those that linger by expires_ns, those that end by end. */
 	struct list name_spaces_free, name_spaces_lingering, name_spaces_ending;
 	uint64_t name_spaces_ever;
-	uint64_t ends_ever;       /* of clients, and of namespaces that have lingered */
+	uint64_t ends_ever;       /* of clients, namespaces that have lingered, single tensors */
 	struct account *accounts; /* quota.h; [0]: of whoever no row names */
 	unsigned account_count;
 	bool shared_domain; /* more than one namespace was ever seen: recycled bytes are zeroed */
@@ -432,9 +438,13 @@ struct engine {
 	unsigned staging_reserve; /* slots that a direction can have whatever the other wants */
 	struct list staging_waiters[DIRECTIONS];
 
-	uint32_t *doomed; /* destroyed, still pinned or moving */
+	struct doomed *doomed; /* destroyed, still pinned or moving */
 	uint32_t doomed_count;
-	uint32_t doomed_next; /* those before it were looked at in this round */
+	/* Those of this round, which begins at 0, that are to be looked at yet. */
+	uint32_t doomed_next, doomed_end;
+	uint64_t doomed_rounds; /* that have ended */
+	/* The first end of those that no pin was found to keep, and as far as this round knows. */
+	uint64_t doomed_going, doomed_going_yet;
 	uint64_t doomed_at_ns, doomed_wait_ns;
 	struct list failed; /* moves: FAILED fronts that are pinned */
 	uint64_t failed_at_ns, failed_wait_ns;

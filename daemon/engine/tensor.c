@@ -187,10 +187,20 @@ static void begin_tensor(struct engine *e, struct holder *h, const struct engine
 	policy_tell(e, tensor, POLICY_EVENT_CREATED, POLICY_TIER_NONE, POLICY_TIER_NONE, 0);
 }
 
-static void destroy_one(struct engine *e, uint32_t tensor);
+static void destroy_one(struct engine *e, uint32_t tensor, uint64_t end);
 
-/* Bytes and an index. What the dead leave behind is in nobody's way, but it may be so much that it
- * has to go turn by turn. */
+/* All that has ended by now. The doomed that were found pinned may not be any more. */
+static void wait_for_ends(struct engine *e, struct holder *h)
+{
+	h->waits_for_end = e->ends_ever;
+	h->waits_for_round = e->doomed_rounds + 1 + (e->doomed_end > 0);
+	if (e->doomed_end == 0)
+		e->doomed_at_ns = e->now_ns;
+	e->doomed_wait_ns = DOOMED_FIRST_NS;
+}
+
+/* Bytes and an index. What was destroyed is in nobody's way, but it may be so much that it has to
+ * go turn by turn, or on its way somewhere. */
 static int take_room(struct engine *e, struct holder *h, const struct engine_spec *s,
 		     uint64_t bytes, uint32_t *ret_tensor, struct err *err)
 {
@@ -201,9 +211,9 @@ static int take_room(struct engine *e, struct holder *h, const struct engine_spe
 	if (rc != -ENOSPC && rc != -EDQUOT)
 		return rc;
 	if (h->waits_for_end == 0)
-		h->waits_for_end = e->ends_ever;
+		wait_for_ends(e, h);
 	if (engine_ends(e, h))
-		return err_set(err, EAGAIN, "what ended jobs left behind is going yet");
+		return err_set(err, EAGAIN, "what has ended is going yet");
 	return rc;
 }
 
@@ -243,7 +253,7 @@ int engine_create_tensors(struct engine *e, struct holder *h, const struct engin
 	for (; made < n && rc == 0; made += rc == 0)
 		rc = create_one(e, h, &specs[made], &ret[made], err);
 	while (rc < 0 && made-- > 0)
-		destroy_one(e, ret[made].index);
+		destroy_one(e, ret[made].index, ++e->ends_ever);
 	if (rc != -EAGAIN)
 		h->waits_for_end = 0;
 	return rc;
@@ -300,16 +310,18 @@ static bool bury(struct engine *e, uint32_t tensor)
 	return true;
 }
 
-static void add_doomed(struct engine *e, uint32_t tensor)
+static void add_doomed(struct engine *e, uint32_t tensor, uint64_t end)
 {
 	ASSERT(e->doomed_count < e->params.tensors);
 	/* No later than those before it: they would wait as long as others are destroyed. */
 	e->doomed_at_ns = MIN(doomed_due(e), e->now_ns + DOOMED_FIRST_NS);
 	e->doomed_wait_ns = DOOMED_FIRST_NS;
-	e->doomed[e->doomed_count++] = tensor;
+	e->doomed_going = MIN(e->doomed_going, end);
+	e->doomed_going_yet = MIN(e->doomed_going_yet, end);
+	e->doomed[e->doomed_count++] = (struct doomed){ end, tensor };
 }
 
-static void destroy_one(struct engine *e, uint32_t tensor)
+static void destroy_one(struct engine *e, uint32_t tensor, uint64_t end)
 {
 	struct record *r = record_of(e, tensor);
 	uint64_t word0 = word0_of(e, tensor);
@@ -322,7 +334,7 @@ static void destroy_one(struct engine *e, uint32_t tensor)
 	publish(e, tensor, word0_state(word0), word0_flags(word0) & FLAG_UNFILLED);
 	e->orphans |= r->wanted > 0;
 	if (!bury(e, tensor))
-		add_doomed(e, tensor);
+		add_doomed(e, tensor, end);
 }
 
 int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire_handle *t,
@@ -338,19 +350,26 @@ int engine_destroy_tensors(struct engine *e, struct holder *h, const struct wire
 		else if (e->records[t[i].index].name_space != h->name_space)
 			rc = err_set(err, EPERM, "the tensor belongs to another namespace");
 		else
-			destroy_one(e, t[i].index);
+			destroy_one(e, t[i].index, ++e->ends_ever);
 	}
 	requests_settle(e);
 	return rc;
 }
 
-unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, unsigned most)
+unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, uint64_t end, unsigned most)
 {
 	unsigned n = 0;
 
 	for (; n < most && *first != TENSOR_NONE; n++)
-		destroy_one(e, *first);
+		destroy_one(e, *first, end);
 	return n;
+}
+
+/* Who finds room once they are gone does not wait for pins, but for a look at them. */
+static bool doomed_go(const struct engine *e, const struct holder *h)
+{
+	return e->doomed_count > 0 &&
+	       (e->doomed_rounds < h->waits_for_round || e->doomed_going <= h->waits_for_end);
 }
 
 bool engine_ends(const struct engine *e, const struct holder *h)
@@ -363,7 +382,7 @@ bool engine_ends(const struct engine *e, const struct holder *h)
 		if (dead->first != TENSOR_NONE && dead->end <= h->waits_for_end)
 			return true;
 	}
-	return name_spaces_end(e, h->waits_for_end);
+	return name_spaces_end(e, h->waits_for_end) || doomed_go(e, h);
 }
 
 uint64_t doomed_due(const struct engine *e)
@@ -371,24 +390,56 @@ uint64_t doomed_due(const struct engine *e)
 	return e->doomed_count == 0 ? ENGINE_NEVER : e->doomed_at_ns;
 }
 
+/* Whether nothing but moves, and who waits for their end, keeps it. */
+static bool goes_by_itself(struct engine *e, uint32_t tensor)
+{
+	const struct record *r = record_of(e, tensor);
+
+	return (r->move != 0 || r->wanted > 0 || r->ready > 0) && !pins_any(e, tensor);
+}
+
+/* Whoever was added since the round began waits for the next one, or this one might never end. */
+static void bury_next(struct engine *e)
+{
+	struct doomed *d = &e->doomed[e->doomed_next];
+
+	if (bury(e, d->tensor)) {
+		*d = e->doomed[--e->doomed_end];
+		e->doomed[e->doomed_end] = e->doomed[--e->doomed_count];
+		return;
+	}
+	if (goes_by_itself(e, d->tensor))
+		e->doomed_going_yet = MIN(e->doomed_going_yet, d->end);
+	e->doomed_next++;
+}
+
+static void begin_round(struct engine *e)
+{
+	e->doomed_end = e->doomed_count;
+	e->doomed_going_yet = ENGINE_NEVER;
+}
+
+static void end_round(struct engine *e)
+{
+	e->doomed_next = e->doomed_end = 0;
+	e->doomed_rounds++;
+	e->doomed_going = e->doomed_going_yet;
+	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
+	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
+}
+
 /* Goes on turn by turn until all have been looked at, and then waits. */
 static uint64_t doomed_turn(struct engine *e)
 {
 	if (e->now_ns < doomed_due(e))
 		return doomed_due(e);
-	for (unsigned i = 0; i < DOOMED_A_TURN && e->doomed_next < e->doomed_count; i++) {
-		uint32_t *at = &e->doomed[e->doomed_next];
-
-		if (bury(e, *at))
-			*at = e->doomed[--e->doomed_count];
-		else
-			e->doomed_next++;
-	}
-	if (e->doomed_next < e->doomed_count)
+	if (e->doomed_end == 0)
+		begin_round(e);
+	for (unsigned i = 0; i < DOOMED_A_TURN && e->doomed_next < e->doomed_end; i++)
+		bury_next(e);
+	if (e->doomed_next < e->doomed_end)
 		return e->now_ns;
-	e->doomed_next = 0;
-	e->doomed_wait_ns = MIN(e->doomed_wait_ns * 2, DOOMED_LONGEST_NS);
-	e->doomed_at_ns = e->now_ns + e->doomed_wait_ns;
+	end_round(e);
 	return doomed_due(e);
 }
 

@@ -11,9 +11,9 @@
 /* Of one owner that is gone, or of all namespaces that end: some 50 us, so that others need not
  * wait long. */
 #define DESTROYS_A_TURN 64u
-/* Tensors on the list of an owner that is gone, `most` at most. Returns how many they were; after
- * the last the owner may be another. */
-unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, unsigned most);
+/* Tensors on the list of an owner that is gone, the `end`th, `most` at most. Returns how many they
+ * were; after the last the owner may be another. */
+unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, uint64_t end, unsigned most);
 /* The doomed whose time has come, lingering namespaces; returns when to be called again. */
 uint64_t tensors_turn(struct engine *e);
 /* When the doomed are looked at next. */

@@ -189,6 +189,89 @@ START_TEST(what_is_pinned_and_destroyed_is_looked_at_bit_by_bit)
 }
 END_TEST
 
+/* A job that was killed while much was on its way, and the one that is started in its place. */
+START_TEST(what_was_on_its_way_when_its_owner_died_is_in_nobodys_way)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	const struct engine_spec spec = { .ndim = 1, .shape = { WORLD_DRAM / 2 } };
+	struct wire_handle t[8], moving;
+	struct err err = ERR_INIT;
+	unsigned n = 0;
+	int rc;
+
+	moving = rig_create(r, 1, WORLD_DRAM / 2);
+	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t[n],
+					   r->world.now_ns, &err)) == 0)
+		n++;
+	ck_assert_int_eq(rc, -ENOSPC);
+	rig_acquire(r, 1, 1, moving, HOST, ACCESS_WRITE, ENGINE_NEVER);
+	engine_holder_die(r->world.engine, r->client[1].holder, r->world.now_ns);
+	r->client[1].holder = NULL;
+	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t[n],
+					   r->world.now_ns, &err)) == -EAGAIN)
+		rig_settle(r, 1);
+	ck_assert_msg(rc == 0, "%s", err.text);
+	rig_close(r);
+}
+END_TEST
+
+/* It is doomed, and nobody has looked at it since. */
+START_TEST(what_was_destroyed_and_let_go_is_in_nobodys_way)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	const struct engine_spec all = { .ndim = 1, .shape = { WORLD_DRAM } };
+	struct wire_handle kept = rig_create(r, 0, GRANULE_SMALL), t;
+	struct err err = ERR_INIT;
+	int rc;
+
+	rig_pin(r, 1, kept, HOST, ACCESS_READ);
+	rig_destroy(r, 0, kept);
+	rig_settle(r, 1000);
+	/* It is pinned: he is told, and soon. */
+	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &all, 1, &t,
+					   r->world.now_ns, &err)) == -EAGAIN)
+		world_turn(&r->world, 0);
+	ck_assert_int_eq(rc, -ENOSPC);
+	rig_settle(r, 1000);
+	rig_unpin(r, 1, kept, ACCESS_READ);
+	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &all, 1, &t,
+					   r->world.now_ns, &err)) == -EAGAIN)
+		world_turn(&r->world, 0);
+	ck_assert_msg(rc == 0, "%s", err.text);
+	rig_close(r);
+}
+END_TEST
+
+#define TOO_MANY 66u /* a turn looks at 64 */
+
+static void destroy_pinned(struct rig *r, struct wire_handle t[TOO_MANY])
+{
+	for (unsigned i = 0; i < TOO_MANY; i++) {
+		t[i] = rig_create(r, 0, GRANULE_SMALL);
+		rig_pin(r, 1, t[i], HOST, ACCESS_WRITE);
+		rig_destroy(r, 0, t[i]);
+	}
+}
+
+/* They come faster than they are looked at. */
+START_TEST(what_was_let_go_is_looked_at_though_more_is_destroyed_than_a_turn_looks_at)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 0 });
+	struct wire_handle first[TOO_MANY], more[TOO_MANY];
+
+	destroy_pinned(r, first);
+	world_turn(&r->world, NS_PER_MS);
+	rig_let_go(r, 1, first, TOO_MANY);
+	for (unsigned i = 0; i < 20; i++) {
+		destroy_pinned(r, more);
+		rig_let_go(r, 1, more, TOO_MANY);
+		world_turn(&r->world, NS_PER_MS);
+	}
+	ck_assert_uint_ne(word0_generation(rig_word0(r, first[0])), first[0].generation);
+	rig_close(r);
+}
+END_TEST
+
 /* Each beginning before the one before has ended. */
 START_TEST(a_create_waits_only_for_what_had_ended_before_it)
 {
@@ -272,5 +355,8 @@ UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  all_clients_of_a_name_meet_whatever_has_ended_before,
 	  what_is_destroyed_goes_though_more_and_more_is_destroyed,
 	  what_is_pinned_and_destroyed_is_looked_at_bit_by_bit,
+	  what_was_on_its_way_when_its_owner_died_is_in_nobodys_way,
+	  what_was_destroyed_and_let_go_is_in_nobodys_way,
+	  what_was_let_go_is_looked_at_though_more_is_destroyed_than_a_turn_looks_at,
 	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up,
 	  namespaces_that_end_together_take_turns)
