@@ -320,11 +320,16 @@ void connection_hold(struct connection *c, const struct sq_entry *entry)
 	c->held = *entry;
 }
 
+static bool may_serve_held(const struct connection *c)
+{
+	return c->holds && c->state == CONNECTION_SERVING &&
+	       !engine_ends(c->domain->engine, c->holder);
+}
+
 /* It is as new: what is in its payload is looked at once more. */
 static void serve_held(struct connection *c, uint64_t now_ns)
 {
-	if (!c->holds || c->state != CONNECTION_SERVING ||
-	    engine_ends(c->domain->engine, c->holder))
+	if (!may_serve_held(c))
 		return;
 	c->holds = false;
 	request_handle(c, &c->held, now_ns);
@@ -389,8 +394,12 @@ bool connection_pending(const struct connection *c, bool logs)
 {
 	if (c->state != CONNECTION_SERVING)
 		return false;
-	if (c->broken[0] != '\0' || c->holds ||
-	    atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) != c->sq_head)
+	if (c->broken[0] != '\0')
+		return true;
+	/* What it waits for ends in a turn of the engine, which knows when to be called again. */
+	if (c->holds ? may_serve_held(c)
+		     : atomic_load_explicit(&control_of(c)->sq_tail, memory_order_acquire) !=
+			       c->sq_head)
 		return true;
 	return logs && uses_pending(&c->uses);
 }

@@ -262,7 +262,9 @@ TIERD_API const char *tierd_error(struct tierd *t);
  * Units: shapes in elements, names in bytes.
  * Ownership: `specs` and their names are read during the call only; `ret` gets n values, which
  *        only tierd_destroy() and their lifetime end.
- * Threads: any. Blocks until the daemon has answered, which needs no I/O.
+ * Threads: any. Blocks until the daemon has answered, which needs no I/O. Where there is no room,
+ * it and what this connection asks for after it wait for what was destroyed, or left by clients
+ * that died, to be gone: for its moves 10 s at most.
  */
 TIERD_API int tierd_create(struct tierd *t, const struct tierd_spec *specs, size_t n,
 			   tierd_tensor *ret);

@@ -209,6 +209,7 @@ struct holder {
 	uint64_t end;                        /* dead: the how manieth end, of e->ends_ever */
 	uint64_t waits_for_end; /* its create has no room before all ends up to it; 0: none waits */
 	uint64_t waits_for_round; /* likewise of looks at the doomed: pins may have ended */
+	uint64_t waits_until_ns;  /* and for moves no longer */
 	void *user;
 	struct list requests;
 };

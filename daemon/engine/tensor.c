@@ -24,6 +24,7 @@
 #define DOOMED_A_TURN     64u /* looked at, by a scan of all clients' pins each */
 #define DOOMED_FIRST_NS   NS_PER_MS
 #define DOOMED_LONGEST_NS (100 * NS_PER_MS)
+#define CREATE_WAIT_NS    (10 * NS_PER_S)
 
 /* ---- owners' lists ---- */
 
@@ -193,6 +194,7 @@ static void destroy_one(struct engine *e, uint32_t tensor, uint64_t end);
 static void wait_for_ends(struct engine *e, struct holder *h)
 {
 	h->waits_for_end = e->ends_ever;
+	h->waits_until_ns = e->now_ns + CREATE_WAIT_NS;
 	h->waits_for_round = e->doomed_rounds + 1 + (e->doomed_end > 0);
 	if (e->doomed_end == 0)
 		e->doomed_at_ns = e->now_ns;
@@ -365,11 +367,13 @@ unsigned tensor_destroy_some(struct engine *e, const uint32_t *first, uint64_t e
 	return n;
 }
 
-/* Who finds room once they are gone does not wait for pins, but for a look at them. */
+/* Who finds room once they are gone does not wait for pins, but for a look at them; and not for
+ * ever for a device that ends nothing. */
 static bool doomed_go(const struct engine *e, const struct holder *h)
 {
 	return e->doomed_count > 0 &&
-	       (e->doomed_rounds < h->waits_for_round || e->doomed_going <= h->waits_for_end);
+	       (e->doomed_rounds < h->waits_for_round ||
+		(e->doomed_going <= h->waits_for_end && e->now_ns < h->waits_until_ns));
 }
 
 bool engine_ends(const struct engine *e, const struct holder *h)

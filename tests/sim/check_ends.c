@@ -189,28 +189,61 @@ START_TEST(what_is_pinned_and_destroyed_is_looked_at_bit_by_bit)
 }
 END_TEST
 
-/* A job that was killed while much was on its way, and the one that is started in its place. */
-START_TEST(what_was_on_its_way_when_its_owner_died_is_in_nobodys_way)
+static int create_half(struct rig *r, struct err *err)
 {
-	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
 	const struct engine_spec spec = { .ndim = 1, .shape = { WORLD_DRAM / 2 } };
-	struct wire_handle t[8], moving;
+	struct wire_handle t;
+
+	return engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t,
+				     r->world.now_ns, err);
+}
+
+/* Nothing more has room, and one dies of whom a tensor is on its way. */
+static void die_with_one_on_its_way(struct rig *r)
+{
+	struct wire_handle moving = rig_create(r, 1, WORLD_DRAM / 2);
 	struct err err = ERR_INIT;
-	unsigned n = 0;
 	int rc;
 
-	moving = rig_create(r, 1, WORLD_DRAM / 2);
-	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t[n],
-					   r->world.now_ns, &err)) == 0)
-		n++;
+	while ((rc = create_half(r, &err)) == 0)
+		;
 	ck_assert_int_eq(rc, -ENOSPC);
 	rig_acquire(r, 1, 1, moving, HOST, ACCESS_WRITE, ENGINE_NEVER);
 	engine_holder_die(r->world.engine, r->client[1].holder, r->world.now_ns);
 	r->client[1].holder = NULL;
-	while ((rc = engine_create_tensors(r->world.engine, r->client[0].holder, &spec, 1, &t[n],
-					   r->world.now_ns, &err)) == -EAGAIN)
+}
+
+/* A job that was killed while much was on its way, and the one that is started in its place. */
+START_TEST(what_was_on_its_way_when_its_owner_died_is_in_nobodys_way)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	struct err err = ERR_INIT;
+	int rc;
+
+	die_with_one_on_its_way(r);
+	while ((rc = create_half(r, &err)) == -EAGAIN)
 		rig_settle(r, 1);
 	ck_assert_msg(rc == 0, "%s", err.text);
+	rig_close(r);
+}
+END_TEST
+
+/* Its device ends nothing, and may never do. */
+START_TEST(who_waits_for_what_is_on_its_way_is_told_in_the_end)
+{
+	struct rig *r = rig_open((struct world_shape){ .hbm = 0, .nvme = 2 });
+	struct err err = ERR_INIT;
+
+	die_with_one_on_its_way(r);
+	for (unsigned i = 0; i < 9; i++) {
+		ck_assert_int_eq(create_half(r, &err), -EAGAIN);
+		world_turn(&r->world, NS_PER_S);
+	}
+	ck_assert_int_eq(create_half(r, &err), -EAGAIN);
+	world_turn(&r->world, 2 * NS_PER_S);
+	ck_assert_int_eq(create_half(r, &err), -ENOSPC);
+	rig_settle(r, 1000);
+	ck_assert_int_eq(create_half(r, &err), 0);
 	rig_close(r);
 }
 END_TEST
@@ -356,6 +389,7 @@ UNIT_MAIN("ends", what_the_dead_leave_behind_is_in_nobodys_way,
 	  what_is_destroyed_goes_though_more_and_more_is_destroyed,
 	  what_is_pinned_and_destroyed_is_looked_at_bit_by_bit,
 	  what_was_on_its_way_when_its_owner_died_is_in_nobodys_way,
+	  who_waits_for_what_is_on_its_way_is_told_in_the_end,
 	  what_was_destroyed_and_let_go_is_in_nobodys_way,
 	  what_was_let_go_is_looked_at_though_more_is_destroyed_than_a_turn_looks_at,
 	  a_create_waits_only_for_what_had_ended_before_it, empty_namespaces_do_not_pile_up,

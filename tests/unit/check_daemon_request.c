@@ -231,7 +231,10 @@ START_TEST(what_has_no_room_before_ended_jobs_are_gone_waits_for_that)
 	rig_run(&rig);
 	ck_assert_uint_eq(fake_engine.calls, 1);
 	ck_assert(!wire_poll(&wire, &c));
+	/* The thread may sleep, but not over the end. */
+	ck_assert(!server_pending(rig.server, true));
 	fake_engine.ends = false;
+	ck_assert(server_pending(rig.server, true));
 	rig_run(&rig);
 	ck_assert(wire_poll(&wire, &c));
 	ck_assert_uint_eq(c.id, create_one.id);
