@@ -244,6 +244,12 @@ static int expired_cause(struct engine *e, uint32_t tensor, char *text, size_t r
 	return -EBUSY;
 }
 
+/* Its writer has said so since the last look: what was lost, or below it, is of no more concern. */
+static bool just_filled(struct engine *e, uint32_t tensor)
+{
+	return front_unfilled(e, tensor) && front_settle(e, tensor);
+}
+
 void copy_expire(struct engine *e, struct request *q)
 {
 	const struct item *item = &q->items[0];
@@ -256,7 +262,7 @@ void copy_expire(struct engine *e, struct request *q)
 		return;
 	}
 	pins_scan(e, item->tensor, q->holder, &pins);
-	if (pins.foreign_pid == 0) { /* just gone, or its own */
+	if (pins.foreign_pid == 0 || just_filled(e, item->tensor)) { /* just gone, or its own */
 		q->deadline_ns = ENGINE_NEVER;
 		request_wake(e, q);
 		return;

@@ -441,6 +441,26 @@ START_TEST(who_writes_below_an_unfilled_front_is_told_that_it_stays_pinned)
 }
 END_TEST
 
+/* And nobody has looked since. */
+START_TEST(what_was_filled_when_the_time_is_over_is_nobodys_fault)
+{
+	static char new[RIG_FILLED];
+	struct rig *r = rig_open((struct world_shape){ .hbm = 1, .nvme = 2 });
+	struct wire_handle t = rig_create(r, 0, RIG_FILLED);
+
+	rig_acquire(r, 0, 1, t, 0, ACCESS_WRITE | ACCESS_DISCARD, ENGINE_NEVER);
+	ck_assert_int_eq(rig_wait(r, 0, 1, 10), 0);
+	ck_assert_ptr_nonnull(rig_try(r, 0, t, 0, ACCESS_WRITE));
+	rig_copy(r, 2, 2, t, true, sizeof(new), new);
+	ck_assert_int_eq(rig_wait(r, 2, 2, PATIENCE_MS - 5), RIG_UNANSWERED);
+	atomic_fetch_or(&r->client[0].pins[t.index], PIN_FILLED);
+	world_turn(&r->world, PATIENCE_MS * NS_PER_MS);
+	ck_assert_int_eq(rig_wait(r, 2, 2, 10), -EAGAIN);
+	rig_unpin(r, 0, t, ACCESS_WRITE);
+	rig_close(r);
+}
+END_TEST
+
 /* Its bytes stand on another GPU alone. */
 START_TEST(who_reads_what_a_failed_fill_keeps_from_him_is_told_so)
 {
@@ -481,4 +501,5 @@ UNIT_MAIN("copies", a_cancelled_copy_leaves_the_old_bytes_or_the_new,
 	  a_failed_fill_stays_until_what_is_below_was_read,
 	  who_writes_below_a_failed_fill_is_told_that_it_stays_pinned,
 	  who_writes_below_an_unfilled_front_is_told_that_it_stays_pinned,
+	  what_was_filled_when_the_time_is_over_is_nobodys_fault,
 	  who_reads_what_a_failed_fill_keeps_from_him_is_told_so)
