@@ -517,7 +517,8 @@ TIERD_API int tierd_copy_in(struct tierd *t, tierd_tensor tensor, uint64_t offse
 			    uint64_t bytes);
 
 /**
- * Ends one iteration of the training loop, for policies that learn from iterations.
+ * Ends one iteration of the training loop, for policies that learn from iterations and for `tierctl
+ * leaks`, which sees no job that does not call it.
  *
  * @return 0; -EIO a fill that tierd_acquire_on() did not wait for has failed, which is told once
  *         (the iteration counts all the same); -EPIPE the daemon is gone; -EPERM in a forked

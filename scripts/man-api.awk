@@ -217,7 +217,9 @@ function see_also(    i)
 	print ".SH SEE ALSO"
 	for (i = 1; i <= mention_count; i++)
 		print ".BR " mentions[i] " (3),"
-	print ".BR " (want == "libtierd" ? "tierd (8)" : "libtierd (3)")
+	print ".BR " (want == "libtierd" ? "tierd (8)," : "libtierd (3)")
+	if (want == "libtierd")
+		print ".BR tierctl (1)"
 }
 
 function page()

@@ -20,14 +20,15 @@ const struct config_row dram_rows[] = {
 	{ "size", CONFIG_BYTES, offsetof(struct dram_config, size), NULL, "1MiB", NULL,
 	  CONFIG_REQUIRED, "Bytes of host memory, the first 1 GiB taken at start and the rest "
 	  "while the daemon serves; in % of the machine's memory or of the tightest limit of the "
-	  "container.", NULL, NULL },
+	  "container, but in bytes beside `domains`.", NULL, NULL },
 	{ "zone", CONFIG_SIZE, offsetof(struct dram_config, zone_bytes), "0B", NULL, NULL, 0,
 	  "Bytes of `size` for tensors made to be copied to and from a client's own GPU memory, "
 	  "and for no others: each client that copies registers all of it once. 0B: there are no "
 	  "such tensors.", NULL, NULL },
 	{ "huge_pages", CONFIG_CHOICE, offsetof(struct dram_config, huge_pages), "try", NULL, NULL,
-	  0, "2 MiB pages: from the pool if it has room, else transparent ones where the kernel "
-	  "gives them to shared memory.", huge_names, NULL },
+	  0, "2 MiB pages: from the pool if it has room for all, else transparent ones, which "
+	  "Linux 6.1 or newer is asked for one by one. `require`: all of dram on such pages, or "
+	  "tierd does not start.", huge_names, NULL },
 	{ "numa", CONFIG_CHOICE, offsetof(struct dram_config, numa), "nearest", NULL, NULL, 0,
 	  "Where the memory lies: on the nodes of the GPUs first and then on those that have CPUs, "
 	  "on all nodes with DRAM, or wherever the kernel puts it.", numa_names, NULL },

@@ -55,8 +55,8 @@
 	  "when peaks began anew, by the monotonic clock; 0: at the start")                      \
 	X(deadlocks, "requests", COUNTER,                                                        \
 	  "acquires that ended because clients waited for nothing but each other's pins")        \
-	X(excesses, "clients", COUNTER,                                                          \
-	  "whose pins kept others from what is theirs for longer than excess.patience")
+	X(excesses, "times", COUNTER,                                                            \
+	  "a client's pins had kept others from what is theirs for excess.patience")
 
 /* A tier (index: enum tier_kind order hbm, dram, nvme). */
 #define STATS_PER_TIER(X)                                                                    \

@@ -65,8 +65,9 @@ const struct command command_all[] = {
 	  "waits until others of the machine give some back. Rates are bytes a second; \"in\" is\n"
 	  "what the lane has written to its device, \"queue\" transfers that it has now, and\n"
 	  "\"oldest\" for how long it has had the first of them: a device that answers no more\n"
-	  "shows by it. A second of stall a second is one client that waits all the time. Times\n"
-	  "in ns with --json, all else in bytes.",
+	  "shows by it. A second of stall a second is one client that waits all the time: it is\n"
+	  "counted when a wait ends, and who waits now stands below. Times in ns with --json, all\n"
+	  "else in bytes.",
 	  OPTION_I | OPTION_O,
 	  top_run,
 	  { [OPTION_INDEX_I] =
@@ -87,9 +88,10 @@ const struct command command_all[] = {
 	{ "peak",
 	  NULL,
 	  "the most that each tier has held, and of what",
-	  "Since the daemon's start or the last --mark, which is one for all who look. \"at the\n"
-	  "peak\" is what each class had in the tier when that held the most; \"own highest\" is\n"
-	  "the class's own, at whatever time.",
+	  "Since the daemon's start or the last --mark, which is one for all who look, and may be\n"
+	  "made by each of them. \"at the peak\" is what each class had in the tier when that "
+	  "held\n"
+	  "the most; \"own highest\" is the class's own, at whatever time.",
 	  OPTION_M,
 	  peak_run,
 	  { NULL } },

@@ -129,7 +129,8 @@ static bool daemon_has_large(const struct doctor *d)
 }
 
 /* The daemon takes all of its pages from the pool, or none. Those that the kernel gives one by one
- * are known to come only when they have come, and only a few are asked for here. */
+ * are known to come only when they have come, and only a few are asked for here: that they came is
+ * no promise of the others, without which `require` does not start. */
 static enum doctor_status judge_large(bool required, bool in_pool, uint64_t large, uint64_t need)
 {
 	if (!required)
@@ -141,19 +142,21 @@ static enum doctor_status judge_large(bool required, bool in_pool, uint64_t larg
 
 static void say_large(struct doctor *d, bool required)
 {
-	char free[TEXT_ROOM], want[TEXT_ROOM + 16] = "", bytes[TEXT_ROOM], mend[192];
+	char free[TEXT_ROOM], want[TEXT_ROOM + 64] = "", bytes[TEXT_ROOM], mend[192];
 	char chosen[sizeof(((struct arena *)0)->chosen)];
 	uint64_t need = large_wanted(d), pool = hugepage_pool_bytes(), large = 0;
 	bool in_pool = need <= pool;
 	struct err err = ERR_INIT;
+	int rc = try_arena(!in_pool, chosen, sizeof(chosen), &large, &err);
 
-	snprintf(mend, sizeof(mend),
-		 "Linux 6.1 or newer gives them one by one; or sysctl vm.nr_hugepages=%" PRIu64,
-		 MAX(need, (uint64_t)GIB(1)) / HUGE_BYTES);
 	if (need > 0)
 		snprintf(want, sizeof(want), ", dram %s %s", required ? "needs" : "wants",
 			 text_bytes(need, bytes));
-	if (try_arena(!in_pool, chosen, sizeof(chosen), &large, &err) < 0)
+	snprintf(mend, sizeof(mend), "%ssysctl vm.nr_hugepages=%" PRIu64 "%s",
+		 large > 0 ? "" : "transparent ones of Linux 6.1 or newer, or ",
+		 (need > 0 ? need : (uint64_t)GIB(1)) / HUGE_BYTES,
+		 large > 0 ? ", if the kernel does not give all of them at the start" : "");
+	if (rc < 0)
 		doctor_say(d, DOCTOR_FAIL, "huge pages", mend, "%s", err.text);
 	else
 		doctor_say(d, judge_large(required && !d->served, in_pool, large, need),
