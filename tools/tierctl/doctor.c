@@ -22,6 +22,7 @@ static const char *const statuses[] = { "ok", "warn", "fail" };
 void doctor_say(struct doctor *d, enum doctor_status status, const char *what, const char *mend,
 		const char *fmt, ...)
 {
+	const bool mends = status != DOCTOR_OK && mend[0] != '\0';
 	struct json j = { stdout, false };
 	char text[1024];
 	va_list ap;
@@ -35,14 +36,15 @@ void doctor_say(struct doctor *d, enum doctor_status status, const char *what, c
 		json_text(&j, "status", statuses[status]);
 		json_text(&j, "check", what);
 		json_name(&j, "text", text, strlen(text));
-		json_name(&j, "mend", mend, strlen(mend));
+		if (mends)
+			json_name(&j, "mend", mend, strlen(mend));
 		json_close(&j, '}');
 		json_end(&j);
 		return;
 	}
 	printf("%-5s %-14s ", statuses[status], what);
 	json_plain(stdout, text, strlen(text));
-	if (status != DOCTOR_OK && mend[0] != '\0') {
+	if (mends) {
 		fputs("; to mend: ", stdout);
 		json_plain(stdout, mend, strlen(mend));
 	}

@@ -22,7 +22,8 @@ struct doctor {
 	unsigned failed;
 };
 
-/* A line. `mend` is how to mend it, "" where nothing is to be mended. */
+/* A line. `mend` is how to mend it, "" where nothing is to be mended; it is not said of what is
+ * well. */
 void doctor_say(struct doctor *d, enum doctor_status status, const char *what, const char *mend,
 		const char *fmt, ...) PRINTF(5, 6);
 
