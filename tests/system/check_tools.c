@@ -323,6 +323,9 @@ START_TEST(leaks_finds_what_was_planted_and_nothing_else)
 	ck_assert_ptr_null(strstr(tierctl_said, "nothing found"));
 	ck_assert_int_eq(TIERCTL(s->socket, "--json", "leaks", "--steps", "6"), 3);
 	ck_assert(tierctl_says("{\"leak\":\"pinned\""));
+	ck_assert(tierctl_says("\"used_ago_ns\":"));
+	ck_assert(tierctl_says("\"used_ago_steps\":"));
+	ck_assert(tierctl_says("\"steps_asked\":6,\"enough\":true}"));
 	ck_assert(tierctl_says(
 		"{\"leak\":\"growing_bytes\",\"namespace\":\"job\",\"prefix\":\"act.\""));
 	ck_assert_int_eq(TIERCTL(s->socket, "leaks", "--steps", "3", "--namespace", "other",
@@ -338,14 +341,25 @@ START_TEST(leaks_finds_what_was_planted_and_nothing_else)
 }
 END_TEST
 
+/* The exit status of tierctl, which sees an iteration every 10 ms meanwhile. */
+static int tierctl_of_steps(const char *const *words)
+{
+	int fd;
+	pid_t pid = tierctl_start(s->socket, words, &fd);
+
+	do /* until it says something */
+		ck_assert_int_eq(tierd_step(t), 0);
+	while (poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10) == 0);
+	return tierctl_end(pid, fd);
+}
+#define LEAKS_OF_STEPS(...) tierctl_of_steps((const char *const[]){ __VA_ARGS__, NULL })
+
 /* A script sees by the status alone what was found, with and without --json. */
 START_TEST(leaks_that_found_nothing_say_whether_they_have_looked)
 {
 	static const char none[] =
 		"nothing was looked at: no job has called tierd_step() meanwhile";
 	tierd_tensor weights;
-	pid_t pid;
-	int fd;
 
 	begin();
 	weights = make_named("weights.0", KIB(64));
@@ -356,15 +370,49 @@ START_TEST(leaks_that_found_nothing_say_whether_they_have_looked)
 	ck_assert(tierctl_says("\"errno\":\"ETIMEDOUT\""));
 	ck_assert(tierctl_says(none));
 
-	pid = tierctl_start(
-		s->socket,
-		(const char *const[]){ "leaks", "--steps", "2", "--timeout", "50", NULL }, &fd);
-	do { /* until it has seen enough, and says so */
-		fill(weights, TIERD_HOST, 2);
-		ck_assert_int_eq(tierd_step(t), 0);
-	} while (poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10) == 0);
-	ck_assert_int_eq(tierctl_end(pid, fd), 0);
+	ck_assert_int_eq(LEAKS_OF_STEPS("leaks", "--steps", "2", "--timeout", "50"), 0);
 	ck_assert(tierctl_says("nothing found"));
+	ck_assert_int_eq(LEAKS_OF_STEPS("--json", "leaks", "--steps", "2", "--timeout", "50"), 0);
+	ck_assert(tierctl_says("{\"namespace\":\"job\",\"steps_seen\":"));
+	ck_assert(tierctl_says("\"steps_asked\":2,\"enough\":true}"));
+	end();
+}
+END_TEST
+
+START_TEST(leaks_that_saw_too_few_steps_say_so)
+{
+	static const char few[] = "too few steps were seen to tell";
+
+	begin();
+	make_named("weights.0", KIB(64));
+	ck_assert_int_eq(LEAKS_OF_STEPS("leaks", "--steps", "100000", "--timeout", "1"), 1);
+	ck_assert(tierctl_says(" of 100000 steps "));
+	ck_assert(tierctl_says(few));
+	ck_assert_ptr_null(strstr(tierctl_said, "nothing found"));
+	ck_assert_int_eq(LEAKS_OF_STEPS("--json", "leaks", "--steps", "100000", "--timeout", "1"),
+			 1);
+	ck_assert(tierctl_says("{\"namespace\":\"job\",\"steps_seen\":"));
+	ck_assert(tierctl_says("\"steps_asked\":100000,\"enough\":false}"));
+	ck_assert(tierctl_says(few));
+	end();
+}
+END_TEST
+
+/* Nor is it waited for. */
+START_TEST(a_job_without_steps_takes_no_clean_bill_from_others)
+{
+	struct tierd_spec spec = { .name = "kv", .ndim = 1, .shape = { 4096 } };
+	struct tierd *server;
+	tierd_tensor kv;
+
+	begin();
+	make_named("weights.0", KIB(64));
+	ck_assert_int_eq(tierd_open(s->socket, "server", 0, &server), 0);
+	ck_assert_int_eq(tierd_create(server, &spec, 1, &kv), 0);
+	ck_assert_int_eq(LEAKS_OF_STEPS("leaks", "--steps", "2", "--timeout", "50"), 0);
+	ck_assert(tierctl_says("server: no step was seen"));
+	ck_assert(tierctl_says("nothing found"));
+	tierd_close(server);
 	end();
 }
 END_TEST
@@ -486,5 +534,6 @@ UNIT_MAIN("tools", why_names_the_pin_the_place_and_the_policy, top_shows_who_wai
 	  top_goes_on_until_it_is_ended, a_device_that_hangs_is_seen,
 	  leaks_finds_what_was_planted_and_nothing_else,
 	  leaks_that_found_nothing_say_whether_they_have_looked,
+	  leaks_that_saw_too_few_steps_say_so, a_job_without_steps_takes_no_clean_bill_from_others,
 	  peak_says_what_was_there_and_a_mark_begins_anew, evict_writes_back_what_the_pattern_names,
 	  a_daemon_is_dumpable_only_where_that_is_configured)

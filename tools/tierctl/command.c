@@ -80,8 +80,11 @@ const struct command command_all[] = {
 	  "last --steps iterations of their namespace, and groups of tensors of one namespace,\n"
 	  "class and name prefix (the name up to its first digit) whose bytes, or pins, were more\n"
 	  "after every iteration. A job's iteration is that of its furthest client. An access log\n"
-	  "that was overrun makes a use look older than it is: then a line says so. Exit\n"
-	  "status 3 if anything was found, 1 if nothing was looked at: no such tensor, no step.",
+	  "that was overrun makes a use look older than it is: then a line says so. In the end a\n"
+	  "line of each namespace says how many steps were seen; with --json, an object with\n"
+	  "\"steps_seen\", \"steps_asked\" and \"enough\". Exit status 3 if anything was found; 1\n"
+	  "if not, and nothing was looked at (no such tensor, no step) or a namespace that made\n"
+	  "steps was seen for too few of them.",
 	  OPTION_N | OPTION_T | OPTION_W,
 	  leaks_run,
 	  { NULL } },

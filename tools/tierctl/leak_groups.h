@@ -18,9 +18,10 @@ struct leak_space {
 	tierd_tensor asked; /* a tensor of it, for its steps */
 	bool listed;        /* has tensors in this look */
 	bool known;         /* its steps are */
-	uint64_t steps, first_steps;
-	uint64_t looks; /* after a step had ended */
-	bool moved;     /* has ended a step since its last look */
+	uint64_t steps;     /* as it was last told */
+	uint64_t seen;      /* that have ended meanwhile */
+	uint64_t looks;     /* after a step had ended */
+	bool moved;         /* has ended a step since its last look */
 };
 
 /* How a sum went on from look to look. A look comes somewhere within a step, so that one late in

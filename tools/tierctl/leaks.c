@@ -98,9 +98,11 @@ static int ask_steps(struct leaks *l, struct tierd *t, struct leak_space *space)
 	if (rc < 0)
 		return rc;
 	if (!space->known)
-		space->first_steps = space->steps = x.steps;
+		space->steps = x.steps;
 	space->known = true;
+	/* Fewer: another job of that name has begun. */
 	space->moved = x.steps > space->steps;
+	space->seen += space->moved ? x.steps - space->steps : 0;
 	space->steps = x.steps;
 	return 0;
 }
@@ -126,11 +128,10 @@ static bool is_done(const struct leaks *l)
 
 	for (size_t i = 0; i < l->groups.space_count; i++) {
 		const struct leak_space *s = &l->groups.spaces[i];
-		uint64_t ended = s->steps - s->first_steps;
 
-		if (ended > 0 && s->looks <= l->steps)
+		if (s->seen > 0 && s->looks <= l->steps)
 			return false;
-		any |= ended > 0;
+		any |= s->seen > 0;
 	}
 	return any;
 }
@@ -177,8 +178,8 @@ static void say_pinned(const struct leaks *l, const struct tierd_info *i,
 	json_open(&j, NULL, '{');
 	json_text(&j, "leak", "pinned");
 	info_json_members(&j, i);
-	json_u64(&j, "steps", x->used_ago_steps);
-	json_u64(&j, "since_ns", x->used_ago_ns);
+	json_u64(&j, "used_ago_ns", x->used_ago_ns);
+	json_u64(&j, "used_ago_steps", x->used_ago_steps);
 	json_open(&j, "pids", '[');
 	for (uint32_t k = 0; k < x->pins_listed; k++)
 		json_u64(&j, NULL, pins[k].pid);
@@ -262,30 +263,70 @@ static void find_growing(struct leaks *l)
 static bool has_stepped(const struct leaks *l)
 {
 	for (size_t i = 0; i < l->groups.space_count; i++)
-		if (l->groups.spaces[i].steps > l->groups.spaces[i].first_steps)
+		if (l->groups.spaces[i].seen > 0)
 			return true;
 	return false;
+}
+
+/* Whether what grows in it would have shown. A fast job's steps are not all looked at, and fewer
+ * looks at as many steps tell as much. */
+static bool is_enough(const struct leaks *l, const struct leak_space *s)
+{
+	return s->looks > l->steps || (s->seen >= l->steps && s->looks >= LOOKS_LEAST);
+}
+
+/* One that makes no steps, as a job that waits for requests, is no job that was seen too little. */
+static bool is_cut_short(const struct leaks *l)
+{
+	for (size_t i = 0; i < l->groups.space_count; i++)
+		if (l->groups.spaces[i].seen > 0 && !is_enough(l, &l->groups.spaces[i]))
+			return true;
+	return false;
+}
+
+static void say_space_json(const struct leaks *l, const struct leak_space *s)
+{
+	struct json j = { stdout, false };
+
+	json_open(&j, NULL, '{');
+	json_name(&j, "namespace", s->name, strlen(s->name));
+	json_u64(&j, "steps_seen", s->seen);
+	json_u64(&j, "steps_asked", l->steps);
+	json_bool(&j, "enough", is_enough(l, s));
+	json_close(&j, '}');
+	json_end(&j);
+}
+
+static void say_space(const struct leaks *l, const struct leak_space *s)
+{
+	const char *were = PLURAL(s->seen, "was", "were");
+
+	if (l->arguments->json != NULL) {
+		say_space_json(l, s);
+		return;
+	}
+	json_plain(stdout, s->name, strlen(s->name));
+	if (s->seen == 0)
+		puts(": no step was seen");
+	else if (s->seen < l->steps)
+		printf(": %" PRIu64 " of %" PRIu64 " steps %s seen\n", s->seen, l->steps, were);
+	else
+		printf(": %" PRIu64 " %s %s seen%s\n", s->seen, PLURAL(s->seen, "step", "steps"),
+		       were, is_enough(l, s) ? "" : ", in too few looks");
 }
 
 /* What the finding rests on. */
 static void say_basis(const struct leaks *l, uint64_t lost)
 {
-	if (l->arguments->json != NULL)
-		return;
-	for (size_t i = 0; i < l->groups.space_count; i++) {
-		const struct leak_space *s = &l->groups.spaces[i];
-
-		json_plain(stdout, s->name, strlen(s->name));
-		printf(": %" PRIu64 " %s seen\n", s->steps - s->first_steps,
-		       PLURAL(s->steps - s->first_steps, "step was", "steps were"));
-	}
-	if (lost > 0)
+	for (size_t i = 0; i < l->groups.space_count; i++)
+		say_space(l, &l->groups.spaces[i]);
+	if (lost > 0 && l->arguments->json == NULL)
 		printf("access logs were overrun: %" PRIu64
 		       " %s not known, so what is pinned may have been used later\n",
 		       lost, PLURAL(lost, "use is", "uses are"));
 }
 
-/* Who has seen no step has seen no leak, and gives nobody a clean bill. */
+/* Who has seen no step, or too few, has seen no leak, and gives nobody a clean bill. */
 static int verdict(const struct leaks *l)
 {
 	if (l->found > 0)
@@ -297,6 +338,8 @@ static int verdict(const struct leaks *l)
 		return command_failed(
 			l->arguments, -ETIMEDOUT,
 			"nothing was looked at: no job has called tierd_step() meanwhile");
+	if (is_cut_short(l))
+		return command_failed(l->arguments, -ETIMEDOUT, "too few steps were seen to tell");
 	if (l->arguments->json == NULL)
 		puts("nothing found");
 	return STATUS_OK;
