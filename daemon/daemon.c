@@ -24,8 +24,6 @@
 #include "daemon/server.h"
 #include "tiers/topo.h"
 
-#define DOMAINS_MAX 32u /* one more than `domains` may have */
-
 struct daemon {
 	const struct settings *settings;
 	struct rendezvous rendezvous;
@@ -187,33 +185,14 @@ static void panic_dump(void *ctx)
 
 /* ---- domains -------------------------------------------------------------------------------- */
 
-/* A user in two domains would get whichever comes first: a name and its number, for instance. */
-static int users_differ(const struct daemon *d, const struct domain *new, struct err *err)
+static int create_domains(struct daemon *d, struct err *err)
 {
-	for (unsigned i = 0; i < d->domains; i++)
-		for (size_t u = 0; u < new->user_count; u++)
-			if (domain_has_user(d->domain[i], new->users[u]))
-				return err_set(err, EINVAL,
-					       "domains: uid %u is in '%s' and in '%s'",
-					       (unsigned)new->users[u], d->domain[i]->share.name,
-					       new->share.name);
-	return 0;
-}
-
-static int domains_create(struct daemon *d, struct err *err)
-{
-	int rc = 0;
+	int rc;
 
 	ASSERT(share_count(d->settings) <= DOMAINS_MAX);
-	for (unsigned i = 0; rc == 0 && i < share_count(d->settings); i++) {
-		struct domain *new = domain_create(d->settings, i, err);
-
-		if (!new)
-			return err->code;
-		rc = users_differ(d, new, err);
-		d->served[d->domains] = &new->served;
-		d->domain[d->domains++] = new;
-	}
+	rc = domains_create(d->settings, d->domain, &d->domains, err);
+	for (unsigned i = 0; i < d->domains; i++)
+		d->served[i] = &d->domain[i]->served;
 	return rc;
 }
 
@@ -395,7 +374,7 @@ static int daemon_start(struct daemon *d, struct err *err)
 	if (rc < 0)
 		return rc;
 	signals_end_at_once(d);
-	rc = domains_create(d, err);
+	rc = create_domains(d, err);
 	if (rc == 0)
 		rc = make_segments(d, err);
 	if (rc == 0)

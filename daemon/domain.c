@@ -244,7 +244,8 @@ const char *domain_damage(struct domain *d)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err)
+/* Domain `i` of the configuration: its share and its users. NULL: `err` says why. */
+static struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err)
 {
 	struct domain *d = heap_zeros(1, sizeof(*d));
 	int rc;
@@ -271,6 +272,37 @@ struct domain *domain_create(const struct settings *whole, unsigned i, struct er
 		return d;
 	domain_destroy(d);
 	return NULL;
+}
+
+/* A user in two domains would get whichever comes first: a name and its number, for instance. */
+static int users_differ(struct domain *const *before, unsigned n, const struct domain *new,
+			struct err *err)
+{
+	for (unsigned i = 0; i < n; i++)
+		for (size_t u = 0; u < new->user_count; u++)
+			if (domain_has_user(before[i], new->users[u]))
+				return err_set(err, EINVAL,
+					       "domains: uid %u is in '%s' and in '%s'",
+					       (unsigned)new->users[u], before[i]->share.name,
+					       new->share.name);
+	return 0;
+}
+
+int domains_create(const struct settings *whole, struct domain **ret, unsigned *ret_count,
+		   struct err *err)
+{
+	int rc = 0;
+
+	*ret_count = 0;
+	for (unsigned i = 0; rc == 0 && i < share_count(whole); i++) {
+		struct domain *new = domain_create(whole, i, err);
+
+		if (!new)
+			return err->code;
+		rc = users_differ(ret, i, new, err);
+		ret[(*ret_count)++] = new;
+	}
+	return rc;
 }
 
 int domain_make_segments(struct domain *d, struct err *err)

@@ -16,6 +16,8 @@
 #include "daemon/server.h"
 #include "daemon/share.h"
 
+#define DOMAINS_MAX 32u /* one more than `domains` may have */
+
 struct domain {
 	struct share share;
 	uid_t *users;
@@ -32,8 +34,10 @@ struct domain {
 	char damage[128]; /* what became of its memory, "": nothing */
 };
 
-/* Domain `i` of the configuration: its share and its users. NULL: `err` says why. */
-struct domain *domain_create(const struct settings *whole, unsigned i, struct err *err);
+/* All of the configuration, share_count() at most: their shares and their users, who are looked up
+ * and differ. On failure, too, those in `ret` are the caller's to destroy. */
+int domains_create(const struct settings *whole, struct domain **ret, unsigned *ret_count,
+		   struct err *err);
 int domain_make_segments(struct domain *d, struct err *err);
 int domain_open_devices(struct domain *d, struct topology *topo, struct err *err);
 struct loop_side domain_side(struct domain *d);

@@ -67,6 +67,13 @@ struct engine_quota {
 	} tier[TIER_KINDS];
 };
 
+/* What a quota is of: one GPU, dram or nvme. */
+struct engine_pool {
+	enum tier_kind kind;
+	const char *name;
+	uint64_t bytes;
+};
+
 struct engine_class {
 	const struct policy_ops *policy;
 	const void *policy_config;
@@ -97,6 +104,10 @@ struct engine_params {
 };
 
 uint64_t engine_records_bytes(uint32_t tensors);
+/* Whether what they guarantee stays within the pool: 0 or -EINVAL with a sentence. The engine that
+ * is created asks it of each pool; it is here for who only wants to know. */
+int engine_quotas_fit(const struct engine_quota *quotas, unsigned n, const struct engine_pool *pool,
+		      struct err *err);
 int engine_create(const struct engine_params *params, struct engine **ret, struct err *err);
 /* Every xfer must have come back. */
 void engine_destroy(struct engine *e);

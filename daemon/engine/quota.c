@@ -32,14 +32,18 @@ static void find_pools(struct engine *e)
 	}
 }
 
+static const char *row_text(const struct engine_quota *quotas, unsigned i, char text[128])
+{
+	snprintf(text, 128, "namespaces[%u] ('%.60s%s')", i, quotas[i].name,
+		 quotas[i].prefix ? "*" : "");
+	return text;
+}
+
 const char *quota_text(const struct engine *e, const struct account *a, char text[128])
 {
-	if (a->quota == NULL)
-		snprintf(text, 128, "namespaces without a row of their own");
-	else
-		snprintf(text, 128, "namespaces[%zu] ('%.60s%s')",
-			 (size_t)(a->quota - e->params.quotas), a->quota->name,
-			 a->quota->prefix ? "*" : "");
+	if (a->quota != NULL)
+		return row_text(e->params.quotas, (unsigned)(a->quota - e->params.quotas), text);
+	snprintf(text, 128, "namespaces without a row of their own");
 	return text;
 }
 
@@ -52,13 +56,29 @@ static const char *pool_name(const struct engine *e, uint8_t pool)
 }
 
 /* `of`: "namespaces" or one of them. */
-static int too_much(const struct engine *e, uint8_t pool, const char *of, const char *together,
+static int too_much(const struct engine_pool *p, const char *of, const char *together,
 		    uint64_t bytes, struct err *err)
 {
 	return err_set(err, EINVAL,
 		       "%s: %s.guarantee: %s%llu bytes, more than the %llu that %s has", of,
-		       tier_kind_name(device_kind(e, pool)), together, (unsigned long long)bytes,
-		       (unsigned long long)pool_bytes(e, pool), pool_name(e, pool));
+		       tier_kind_name(p->kind), together, (unsigned long long)bytes,
+		       (unsigned long long)p->bytes, p->name);
+}
+
+int engine_quotas_fit(const struct engine_quota *quotas, unsigned n, const struct engine_pool *p,
+		      struct err *err)
+{
+	uint64_t sum = 0;
+	char name[128];
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t bytes = quotas[i].tier[p->kind].guarantee_bytes;
+
+		if (bytes > p->bytes)
+			return too_much(p, row_text(quotas, i, name), "", bytes, err);
+		sum += bytes;
+	}
+	return sum > p->bytes ? too_much(p, "namespaces", "together ", sum, err) : 0;
 }
 
 /* What is guaranteed in the pool stays within it: 0 or -EINVAL. */
@@ -66,8 +86,11 @@ static int open_pool(struct engine *e, uint8_t pool, struct err *err)
 {
 	enum tier_kind kind = device_kind(e, pool);
 	uint64_t bytes = pool_bytes(e, pool), sum = 0;
-	char name[128];
+	struct engine_pool p = { kind, pool_name(e, pool), bytes };
+	int rc = engine_quotas_fit(e->params.quotas, e->params.quota_count, &p, err);
 
+	if (rc < 0)
+		return rc;
 	for (unsigned i = 0; i < e->account_count; i++) {
 		struct account *a = &e->accounts[i];
 		struct quota_share *s = &a->pool[pool];
@@ -76,13 +99,8 @@ static int open_pool(struct engine *e, uint8_t pool, struct err *err)
 		s->limit_bytes = a->quota != NULL ? a->quota->tier[kind].limit_bytes : UINT64_MAX;
 		if (s->limit_bytes >= bytes) /* a full tier is nobody's limit */
 			s->limit_bytes = UINT64_MAX;
-		if (s->guarantee_bytes > bytes)
-			return too_much(e, pool, quota_text(e, a, name), "", s->guarantee_bytes,
-					err);
 		sum += s->guarantee_bytes;
 	}
-	if (sum > bytes)
-		return too_much(e, pool, "namespaces", "together ", sum, err);
 	for (unsigned i = 0; i < e->account_count; i++) {
 		struct quota_share *s = &e->accounts[i].pool[pool];
 

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/system/client_rig.h"
@@ -140,10 +141,102 @@ START_TEST(a_daemon_that_refuses_has_its_space_all_the_same)
 			   "strangers: refuse\n");
 	ck_assert_int_eq(doctor(), 0);
 	expect_line("warn", "daemon", "`strangers` are refused");
-	expect_line("ok", "nvme", "the daemon has");
+	expect_line("ok", "path", ": it is there; its room was not tried");
 	ck_assert_ptr_null(strstr(tierctl_said, "direct I/O"));
 	ck_assert_ptr_null(strstr(tierctl_said, "socket         "));
 	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
+/* The configuration that is asked about need not be the daemon's. */
+START_TEST(beside_a_daemon_a_path_that_is_missing_fails)
+{
+	system_start(s, PLAIN);
+	ck_assert_int_eq(doctor(), 0);
+	ck_assert_ptr_null(strstr(tierctl_said, "what is configured the daemon has"));
+	expect_line("ok", "path", ": it is there; its room was not tried");
+	ck_assert_int_eq(rmdir(s->nvme), 0);
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", "path", "/nvme: does not exist");
+	ck_assert_int_eq(mkdir(s->nvme, 0700), 0);
+	system_end(s);
+	system_stop(s);
+}
+END_TEST
+
+/* With the sentence that tierd ends with. */
+static void both_refuse(const char *config, const char *what, const char *sentence)
+{
+	int status;
+
+	system_prepare(s, config);
+	ck_assert_int_eq(doctor(), 1);
+	expect_line("fail", what, sentence);
+	ck_assert(!system_tries(s, &status));
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 78);
+	ck_assert_msg(system_log_has(s, sentence), "tierd does not say: %s", sentence);
+	system_stop(s);
+}
+
+START_TEST(users_that_tierd_refuses_fail)
+{
+	both_refuse(PLAIN "domains: [{name: a, users: [nobody-of-that-name], dram: 8MiB}]\n",
+		    "domains",
+		    "domains[0].users: there is no user 'nobody-of-that-name' on this machine");
+	both_refuse(PLAIN "domains: [{name: a, users: [root], dram: 4MiB}, "
+			  "{name: b, users: [0], dram: 4MiB}]\n",
+		    "domains", "domains: uid 0 is in 'a' and in 'b'");
+	system_prepare(s, PLAIN "domains: [{name: a, users: [root], dram: 8MiB}]\n");
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "domains", "2 domains, and all users are known");
+	system_stop(s);
+}
+END_TEST
+
+#define GUARANTEES(hbm, dram, nvme)                                      \
+	"tensors: 4Ki\n"                                                 \
+	"staging: 4MiB\n"                                                \
+	"tiers:\n"                                                       \
+	"  hbm: {backend: memory, size: 8MiB, devices: 2}\n"             \
+	"  dram: {size: 20MiB, huge_pages: off}\n"                       \
+	"  nvme: {paths: [{path: @NVME@, size: 32MiB}], block: 64KiB}\n" \
+	"namespaces: [{name: prod, hbm: " hbm ", dram: " dram ", nvme: " nvme "}]\n"
+
+START_TEST(guarantees_that_no_tier_has_fail)
+{
+	both_refuse(GUARANTEES("{guarantee: 9MiB}", "{}", "{}"), "namespaces",
+		    "namespaces[0] ('prod'): hbm.guarantee: 9437184 bytes, more than the 8388608 "
+		    "that hbm0 has");
+	/* Of dram staging is gone. */
+	both_refuse(GUARANTEES("{}", "{guarantee: 17MiB}", "{}"), "namespaces",
+		    "namespaces[0] ('prod'): dram.guarantee: 17825792 bytes, more than the "
+		    "16777216 that dram has");
+	both_refuse(GUARANTEES("{}", "{}", "{guarantee: 33MiB}"), "namespaces",
+		    "namespaces[0] ('prod'): nvme.guarantee: 34603008 bytes, more than the "
+		    "33554432 that nvme has");
+	both_refuse(GUARANTEES("{guarantee: 60%, limit: 2MiB}", "{}", "{}"), "namespaces",
+		    "namespaces[0].hbm.guarantee: 5033164 bytes are above its limit, 2097152");
+	/* The whole has it, a domain's share has not. */
+	both_refuse(GUARANTEES("{}", "{guarantee: 12MiB}", "{}") "domains: [{name: a, users: "
+								 "[root], dram: 10MiB}]\n",
+		    "namespaces", "namespaces[0] ('prod'): dram.guarantee: 12582912 bytes, more");
+	system_start(s,
+		     GUARANTEES("{guarantee: 8MiB}", "{guarantee: 16MiB}", "{guarantee: 32MiB}"));
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "namespaces", "tiers have what is guaranteed");
+	system_end(s);
+	system_stop(s);
+	/* The room that a share is of is the daemon's by then. */
+	system_start(s, "tensors: 4Ki\ntiers:\n  dram: {size: 16MiB, huge_pages: off}\n  nvme: "
+			"{paths: [{path: @NVME@, size: 0.1%}]}\n"
+			"namespaces: [{name: prod, nvme: {guarantee: 50%}}]\n");
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "namespaces", "not compared with the size of nvme, which is not known");
+	system_end(s);
+	ck_assert_int_eq(doctor(), 0);
+	expect_line("ok", "namespaces", "tiers have what is guaranteed");
 	system_stop(s);
 }
 END_TEST
@@ -412,6 +505,8 @@ START_TEST(gpus_are_looked_at_as_they_will_be_used)
 	expect_line("ok", "cuda", "driver of CUDA 13.0, 2 GPUs of the configuration");
 	expect_line("ok", "gpu", "0: ");
 	expect_line("ok", "gpu", "exports its memory by descriptor");
+	doctor_of_gpus(1, "}\nnamespaces: [{name: prod, hbm: {guarantee: 65MiB}}]\nmetrics: {");
+	expect_line("fail", "namespaces", "more than the 67108864 that hbm0 has");
 	doctor_of_gpus(1, ", devices: [5]");
 	expect_line("fail", "cuda", "there is no GPU '5'");
 	setenv("FAKE_CUDA_BYTES", "33554432", 1);
@@ -426,8 +521,9 @@ UNIT_MAIN("doctor", a_machine_that_has_what_is_wanted_is_well,
 	  large_pages_are_those_that_a_daemon_gets, with_a_daemon_it_says_what_that_chose,
 	  of_several_domains_it_looks_at_the_one_that_is_named,
 	  a_daemon_that_refuses_has_its_space_all_the_same,
-	  required_large_pages_are_counted_and_not_tried, io_uring_that_a_filter_refuses_fails,
-	  few_descriptors_are_said_before_they_are_missed,
+	  beside_a_daemon_a_path_that_is_missing_fails, users_that_tierd_refuses_fail,
+	  guarantees_that_no_tier_has_fail, required_large_pages_are_counted_and_not_tried,
+	  io_uring_that_a_filter_refuses_fails, few_descriptors_are_said_before_they_are_missed,
 	  little_lockable_memory_of_a_plain_user_is_a_warning, a_path_in_memory_saves_none,
 	  sizes_that_are_not_there_fail, paths_of_one_file_system_want_room_together,
 	  gpus_are_looked_at_as_they_will_be_used)

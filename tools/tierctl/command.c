@@ -124,8 +124,8 @@ const struct command command_all[] = {
 	  "start,\n"
 	  "or not as configured). Without a daemon the daemon's own probes are tried, by "
 	  "--config;\n"
-	  "with one, lines of devices say what it chose. Limits are those of the process that "
-	  "asks:\n"
+	  "with one, lines of devices say what it chose, and of the configuration's paths only\n"
+	  "whether they are there is tried. Limits are those of the process that asks:\n"
 	  "run it as the daemon's user, with the daemon's limits. Exit status 1 if anything fails.",
 	  OPTION_C,
 	  doctor_run,

@@ -132,9 +132,9 @@ static void daemon_of(struct doctor *d)
 }
 
 static void (*const checks[])(struct doctor *d) = {
-	configuration, daemon_of,         doctor_socket,  doctor_kernel,
-	doctor_memory, doctor_huge_pages, doctor_memlock, doctor_numa,
-	doctor_cuda,   doctor_io_uring,   doctor_paths,   doctor_descriptors,
+	configuration,     daemon_of,          doctor_socket,  doctor_kernel,     doctor_memory,
+	doctor_huge_pages, doctor_memlock,     doctor_numa,    doctor_cuda,       doctor_io_uring,
+	doctor_paths,      doctor_descriptors, doctor_domains, doctor_namespaces,
 };
 
 int doctor_run(const struct arguments *a)

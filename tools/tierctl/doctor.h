@@ -19,6 +19,10 @@ struct doctor {
 	bool configured; /* there is a configuration, and it is valid */
 	bool served; /* a daemon is there, if only to refuse: it has its memory and space already */
 	struct page page; /* of that one, where it lets us in */
+	/* What the checks found of sizes in %: of the smallest GPU, and of all paths. 0: not known.
+	 */
+	uint64_t gpu_bytes, nvme_bytes;
+	unsigned gpus; /* of the configuration; 0: not known */
 	unsigned failed;
 };
 
@@ -40,5 +44,8 @@ void doctor_kernel(struct doctor *d);
 void doctor_io_uring(struct doctor *d);
 void doctor_paths(struct doctor *d);
 void doctor_cuda(struct doctor *d);
+void doctor_domains(struct doctor *d);
+/* After those that find sizes. */
+void doctor_namespaces(struct doctor *d);
 
 #endif

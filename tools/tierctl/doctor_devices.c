@@ -34,25 +34,52 @@ void doctor_io_uring(struct doctor *d)
 			   err.text, wanted ? "" : "; only an nvme tier needs it");
 }
 
+static const char mend_path[] =
+	"an existing folder that tierd's user may write, by its unit too (ReadWritePaths=), and "
+	"that has room, or an empty block device";
+
 /* By a probe that asks for one block: whether anything can be had there, of whatever kind. */
-static bool may_be_used(struct doctor *d, const struct nvme_path *path)
+static int try_block(const struct doctor *d, const struct nvme_path *path, struct err *err)
 {
 	const struct nvme_options *o = settings_nvme_options(&d->settings);
 	struct nvme_config config = { .path = *path, .options = *o };
-	struct err err = ERR_INIT;
 	struct nvme_file file;
+	int rc;
 
 	config.path.size = (struct config_bytes){ .bytes = o->block_bytes };
 	config.options.direct = NVME_DIRECT_OFF;
-	if (nvme_file_probe(&config, &file, &err) == 0) {
+	rc = nvme_file_probe(&config, &file, err);
+	if (rc == 0)
 		nvme_file_close(&file);
+	return rc;
+}
+
+static bool may_be_used(struct doctor *d, const struct nvme_path *path)
+{
+	struct err err = ERR_INIT;
+
+	if (try_block(d, path, &err) == 0)
 		return true;
-	}
-	doctor_say(d, DOCTOR_FAIL, "path",
-		   "an existing folder that tierd's user may write, by its unit too "
-		   "(ReadWritePaths=), and that has room, or an empty block device",
-		   "%s", err.text);
+	doctor_say(d, DOCTOR_FAIL, "path", mend_path, "%s", err.text);
 	return false;
+}
+
+/* The daemon has the room of its folders, and its devices for itself; whether the path is one of
+ * them is not known: it may have been started by another configuration. Nor is it said that who
+ * asks is its user. */
+static void beside_daemon(struct doctor *d, const struct nvme_path *path)
+{
+	struct err err = ERR_INIT;
+	int rc = try_block(d, path, &err);
+
+	if (rc == 0 || rc == -EBUSY || rc == -ENOSPC)
+		doctor_say(d, DOCTOR_OK, "path", "",
+			   "%s: it is there; its room was not tried, as the daemon that runs may "
+			   "have it",
+			   path->path);
+	else
+		doctor_say(d, rc == -EACCES || rc == -EPERM ? DOCTOR_WARN : DOCTOR_FAIL, "path",
+			   mend_path, "%s", err.text);
 }
 
 static void direct_of(struct doctor *d, const struct nvme_path *path)
@@ -144,17 +171,21 @@ static void space_of(struct doctor *d, const struct nvme_path *path, struct want
 			   text_bytes(file.bytes, bytes));
 }
 
+/* As they come to be one after the other; not known where one of them is not. */
+static uint64_t sum_of(const struct wants *w, size_t paths)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < w->n; i++)
+		sum += ALIGN_DOWN(w->of[i].bytes, (uint64_t)GRANULE);
+	return w->n == paths ? sum : 0;
+}
+
 void doctor_paths(struct doctor *d)
 {
 	const struct nvme_path *paths = d->settings.tiers.nvme.paths.items;
 	struct wants wants = { 0 };
 
-	/* It has the space, and holds devices alone. */
-	if (d->served) {
-		doctor_say(d, DOCTOR_OK, "nvme", "",
-			   "what is configured the daemon has: see what it chose, above");
-		return;
-	}
 	if (!d->configured || settings_nvme_options(&d->settings) == NULL) {
 		doctor_say(d, DOCTOR_OK, "nvme", "", "%s",
 			   d->configured ? "no path is configured"
@@ -162,11 +193,14 @@ void doctor_paths(struct doctor *d)
 		return;
 	}
 	for (size_t i = 0; i < d->settings.tiers.nvme.paths.count; i++) {
-		if (!may_be_used(d, &paths[i]))
-			continue;
-		direct_of(d, &paths[i]);
-		space_of(d, &paths[i], &wants);
+		if (d->served) {
+			beside_daemon(d, &paths[i]);
+		} else if (may_be_used(d, &paths[i])) {
+			direct_of(d, &paths[i]);
+			space_of(d, &paths[i], &wants);
+		}
 	}
+	d->nvme_bytes = sum_of(&wants, d->settings.tiers.nvme.paths.count);
 }
 
 /* ---- GPUs ----------------------------------------------------------------------------------- */
@@ -189,7 +223,7 @@ static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal,
 {
 	char name[96] = "?", bytes[TEXT_ROOM];
 	struct err err = ERR_INIT;
-	struct gpu_size size;
+	struct gpu_size size = { 0 };
 	CUdevice device;
 	size_t total = 0;
 	int rc = cuda_check(cuda, cuda->device_get(&device, (int)ordinal), &err, "cuDeviceGet");
@@ -212,6 +246,10 @@ static void one_gpu(struct doctor *d, const struct cuda *cuda, unsigned ordinal,
 	else
 		doctor_say(d, DOCTOR_OK, "gpu", "", "%u: %s, %s, exports its memory by descriptor",
 			   ordinal, name, text_bytes(total, bytes));
+	if (size.slab_bytes > 0)
+		size.bytes -= size.bytes % size.slab_bytes;
+	if (size.bytes > 0)
+		d->gpu_bytes = d->gpu_bytes > 0 ? MIN(d->gpu_bytes, size.bytes) : size.bytes;
 }
 
 void doctor_cuda(struct doctor *d)
@@ -234,6 +272,7 @@ void doctor_cuda(struct doctor *d)
 		   cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, n,
 		   PLURAL(n, "GPU", "GPUs"),
 		   wanted != NULL ? " of the configuration" : "; none is configured");
+	d->gpus = wanted != NULL ? (unsigned)n : 0;
 	for (int i = 0; i < n; i++)
 		one_gpu(d, cuda, ordinals[i], wanted);
 }
