@@ -9,7 +9,13 @@ bool place_counts(const struct connection *c)
 	return c->state == CONNECTION_SERVING || c->state == CONNECTION_STOPPED;
 }
 
-unsigned places_of_user(const struct list *connections, uid_t uid)
+static bool is_silent(const struct connection *c)
+{
+	return c->state == CONNECTION_HELLO;
+}
+
+static unsigned count_of_user(const struct list *connections, uid_t uid,
+			      bool (*is)(const struct connection *))
 {
 	const struct list *it;
 	unsigned n = 0;
@@ -17,22 +23,19 @@ unsigned places_of_user(const struct list *connections, uid_t uid)
 	list_for_each (it, connections) {
 		const struct connection *c = list_entry(it, struct connection, link);
 
-		n += place_counts(c) && c->uid == uid;
+		n += is(c) && c->uid == uid;
 	}
 	return n;
 }
 
+unsigned places_of_user(const struct list *connections, uid_t uid)
+{
+	return count_of_user(connections, uid, place_counts);
+}
+
 unsigned places_silent(const struct list *connections, uid_t uid)
 {
-	const struct list *it;
-	unsigned n = 0;
-
-	list_for_each (it, connections) {
-		const struct connection *c = list_entry(it, struct connection, link);
-
-		n += c->state == CONNECTION_HELLO && c->uid == uid;
-	}
-	return n;
+	return count_of_user(connections, uid, is_silent);
 }
 
 uint64_t places_open(const struct list *connections, bool guests)
@@ -50,20 +53,7 @@ uint64_t places_open(const struct list *connections, bool guests)
 
 static bool may_go(const struct connection *c)
 {
-	return c->state == CONNECTION_HELLO && !c->refused && !server_may_look(c->uid);
-}
-
-static bool user_has_more(const struct list *connections, const struct connection *c)
-{
-	const struct list *it;
-
-	list_for_each (it, connections) {
-		const struct connection *other = list_entry(it, struct connection, link);
-
-		if (other != c && other->state == CONNECTION_HELLO && other->uid == c->uid)
-			return true;
-	}
-	return false;
+	return is_silent(c) && !c->refused && !server_may_look(c->uid);
 }
 
 struct connection *places_most_silent(const struct list *connections,
@@ -78,7 +68,7 @@ struct connection *places_most_silent(const struct list *connections,
 
 		if (c == newcomer || !may_go(c))
 			continue;
-		if (user_has_more(connections, c))
+		if (places_silent(connections, c->uid) > 1)
 			return c;
 		if (first == NULL)
 			first = c;

@@ -111,8 +111,8 @@ static bool all_free(const struct engine *e)
 	return true;
 }
 
-int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
-		struct err *err)
+static int admit(const struct engine *e, const struct account *a, const struct quota_charge *c,
+		 struct err *err)
 {
 	uint64_t dram = sure_dram(e, a), nvme = sure_nvme(e, a), had = a->committed_bytes;
 	uint64_t room = less(dram, a->small_bytes), sum, for_small;
@@ -120,8 +120,6 @@ int quota_admit(struct engine *e, const struct account *a, const struct quota_ch
 	struct largest largest = largest_of_account(e, a);
 	const char *both = nvme == 0 ? "dram.limit" : "dram.limit and nvme.limit";
 
-	if (!quotas_any(e) || e->zone != DEVICE_NONE || all_free(e))
-		return 0;
 	for_small = e->device_count == 1 ? dram : less(dram, largest.dram_bytes);
 	largest_add(&largest, c->charged, large);
 	sum = less(dram + nvme, largest_for_moves(e, &largest));
@@ -134,6 +132,14 @@ int quota_admit(struct engine *e, const struct account *a, const struct quota_ch
 	if (had + c->want > sum)
 		return over(e, a, both, c->want, had, sum, err);
 	return admit_together(e, a, c, large, err);
+}
+
+int quota_admit(struct engine *e, const struct account *a, const struct quota_charge *c,
+		struct err *err)
+{
+	if (!quotas_any(e) || e->zone != DEVICE_NONE || all_free(e))
+		return 0;
+	return admit(e, a, c, err);
 }
 
 void quota_admitted(struct account *a, const struct quota_charge *c, bool in)
